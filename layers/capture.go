@@ -23,6 +23,10 @@ type Captured struct {
 	TornFiles int
 	// Unread is how many files were taken from the store as the capture before had noted them.
 	Unread int
+	// Same says that nothing has changed since StoreOptions.Since: nothing was stored.
+	Same bool
+	// State is for StoreOptions.Since of the next capture; nil where change times cannot be relied on.
+	State *CaptureState
 }
 
 const (
@@ -38,21 +42,29 @@ const (
 // below, topmost first: the image that Store would make of it if it were sealed. upper is opened by OpenSealed, with what
 // it will be opened with when it is sealed, so that inode numbers stay. Of StoreOptions, Seen makes a capture after
 // another one fast, and Scratch has large files be whole. It commits together with the records fn writes.
+//
+// With StoreOptions.Since it stores what has changed since then if a layer can tell that, as an image over the stack Last;
+// onLast says so to fn.
 func Capture(
 	ctx context.Context, s *chunkstore.Store, upper *Lower, below []*Lower, opts StoreOptions,
-	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest, onLast bool) error,
 ) (chunkstore.Manifest, Captured, error) {
-	m, told, err := captureOnce(ctx, s, upper, below, opts, fn)
-	if errors.Is(err, errNoted) && ctx.Err() == nil {
-		opts.Seen = nil
-		m, told, err = captureOnce(ctx, s, upper, below, opts, fn)
+	for {
+		m, told, err := captureOnce(ctx, s, upper, below, opts, fn)
+		switch {
+		case errors.Is(err, errWhole) && opts.Since != nil && ctx.Err() == nil:
+			opts.Since = nil
+		case errors.Is(err, errNoted) && opts.Seen != nil && ctx.Err() == nil:
+			opts.Seen = nil
+		default:
+			return m, told, err
+		}
 	}
-	return m, told, err
 }
 
 func captureOnce(
 	ctx context.Context, s *chunkstore.Store, upper *Lower, below []*Lower, opts StoreOptions,
-	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest, onLast bool) error,
 ) (chunkstore.Manifest, Captured, error) {
 	fail := func(err error) (chunkstore.Manifest, Captured, error) {
 		return chunkstore.Manifest{}, Captured{}, fmt.Errorf("capture: %w", err)
@@ -66,26 +78,53 @@ func captureOnce(
 	}
 	defer func() { _ = v.Close() }() // it cannot fail
 	k := &sink{tables: map[string]chunkstore.Range{}}
-	for _, l := range v.o.stack[1:] {
-		if err := k.predictTables(l); err != nil {
-			return fail(err)
-		}
-		if len(k.tables) > 0 {
-			break
-		}
-	}
+	c := &capture{o: v.o, upper: upper.dir, sink: k, scratch: opts.Scratch, since: opts.Since, begun: coarseNow()}
+	c.room.Store(captureRoom)
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(upper.dir.root, &fs); err != nil {
 		return fail(err)
 	}
-	c := &capture{o: v.o, upper: upper.dir, sink: k, scratch: opts.Scratch}
-	c.room.Store(captureRoom)
-	if exactTimes[int64(fs.Type)] {
+	if c.exact = exactTimes[int64(fs.Type)]; c.exact {
 		c.recaller = newRecaller(upper.dir.root, opts, k)
 	}
 	defer c.closeFile() // of an entry that was not read
-	m, err := storeSource(ctx, s, c, k, opts, false, fn)
+	if opts.Since == nil {
+		err = c.predictTables()
+	} else {
+		if c.last, err = openView(opts.Last); err != nil {
+			return fail(err)
+		}
+		defer func() { _ = c.last.Close() }() // it cannot fail
+		if err = c.scan(ctx); err == nil {
+			c.told.Same, err = c.planChanges()
+		}
+	}
+	if err != nil {
+		return fail(err)
+	}
+	var m chunkstore.Manifest
+	if !c.told.Same {
+		m, err = storeSource(ctx, s, c, k, opts, false, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+			if fn == nil {
+				return nil
+			}
+			return fn(tx, m, opts.Since != nil)
+		})
+	}
+	if err == nil {
+		c.told.State = c.state()
+	}
 	return m, c.told, err
+}
+
+// predictTables takes the tables of the topmost layer below that has some for earlier versions.
+func (c *capture) predictTables() error {
+	for _, l := range c.o.stack[1:] {
+		if err := c.sink.predictTables(l); err != nil || len(c.sink.tables) > 0 {
+			return err
+		}
+	}
+	return nil
 }
 
 // capture is one reading of an upper that is written to. First the names are looked at, and short files read that nobody
@@ -95,8 +134,12 @@ type capture struct {
 	o        *Overlay // the view, with the upper on top
 	upper    *dirStore
 	sink     *sink
-	scratch  string    // StoreOptions.Scratch
-	recaller *recaller // nil: all files are read
+	scratch  string        // StoreOptions.Scratch
+	recaller *recaller     // nil: all files are read
+	exact    bool          // change times can be relied on
+	begun    int64         // by the clock of change times
+	since    *CaptureState // nil: the image is of the whole upper
+	last     *view         // of StoreOptions.Last; nil as since
 
 	room atomic.Int64 // bytes of contents that may still be read along with the names
 	root *captureDir  // set by scan
@@ -105,7 +148,8 @@ type capture struct {
 	file squashfs.File // of the entry that was described last; nil: it has none, or is open
 	// noClones says that the host makes no copies that share blocks.
 	noClones bool
-	names    map[uint64]bool // inodes with several names that were read
+	names    map[uint64]*keptStat // inodes with several names that were read: of their first ones
+	links    map[uint64]uint32    // inodes with several names: how many of them the image does not have
 }
 
 // tear notes a file that is not whole.

@@ -14,7 +14,7 @@ import (
 )
 
 // benchUpper makes an upper of 50,000 files in 5,000 merged directories, as a kernel overlayfs leaves it.
-func benchUpper(b *testing.B) (upper *Lower, base *Lower, dir string, capture func() Captured) {
+func benchUpper(b *testing.B) (upper *Lower, base *Lower, dir string, capture func() Captured, changes func() Captured) {
 	const dirs, files = 5000, 10
 	tmp := b.TempDir()
 	lower, dir := filepath.Join(tmp, "l"), filepath.Join(tmp, "u")
@@ -59,12 +59,46 @@ func benchUpper(b *testing.B) (upper *Lower, base *Lower, dir string, capture fu
 		must(k.to.Commit())
 		return told
 	}
-	return upper, base, dir, capture
+	// What has changed, not as a layer over the last: all of them lie over the base.
+	var state *CaptureState
+	changes = func() Captured {
+		opts := StoreOptions{NoSync: true, Seen: func(_, _ uint64) Seen { return notesNothing{} }, Since: state, Last: []*Lower{base}}
+		_, told, err := Capture(b.Context(), t, upper, []*Lower{base}, opts, nil)
+		must(err)
+		state = told.State
+		return told
+	}
+	return upper, base, dir, capture, changes
+}
+
+type notesNothing struct{}
+
+func (notesNothing) Len() int                           { return 0 }
+func (notesNothing) Find(statcache.File) ([]byte, bool) { return nil, false }
+func (notesNothing) Note(statcache.File, []byte)        {}
+func (notesNothing) Keep(statcache.File, []byte)        {}
+
+// BenchmarkCaptureChanges captures what has changed in an upper of 50,000 files after one was edited.
+func BenchmarkCaptureChanges(b *testing.B) {
+	_, _, dir, _, changes := benchUpper(b)
+	time.Sleep(3 * time.Second)
+	changes()
+	b.ResetTimer()
+	n := 0
+	for b.Loop() {
+		n++
+		if err := os.WriteFile(filepath.Join(dir, "00/00/00/1"), fmt.Appendf(nil, "edit %d", n), 0o644); err != nil {
+			b.Fatal(err)
+		}
+		if told := changes(); told.State.Names() < 50_000 {
+			b.Fatalf("%+v", told)
+		}
+	}
 }
 
 // BenchmarkCapture captures an upper of 50,000 files after one was edited.
 func BenchmarkCapture(b *testing.B) {
-	_, _, dir, capture := benchUpper(b)
+	_, _, dir, capture, _ := benchUpper(b)
 	time.Sleep(3 * time.Second)
 	start := time.Now()
 	capture()
@@ -84,7 +118,7 @@ func BenchmarkCapture(b *testing.B) {
 
 // BenchmarkFinishUpper finishes an upper of 5,000 merged directories.
 func BenchmarkFinishUpper(b *testing.B) {
-	upper, base, _, _ := benchUpper(b)
+	upper, base, _, _, _ := benchUpper(b)
 	b.ResetTimer()
 	first := true
 	for b.Loop() {

@@ -29,6 +29,9 @@ type kernelUpper struct {
 	at    string // where it is mounted
 	end   func()
 
+	state *CaptureState // of the last capture that was asked to keep one
+	stack []*Lower      // its image and what that lies on, topmost first
+
 	notes string // directory; of Seen
 	from  *statcache.Reader
 	to    *statcache.Writer
@@ -120,21 +123,58 @@ func (k *kernelUpper) capture() (*Lower, chunkstore.Manifest, Captured) {
 		k.t.Fatal(err)
 	}
 	k.kept = 0
-	opts := StoreOptions{Home: 5, NoSync: true, Seen: func(_, _ uint64) Seen { return k }, Scratch: filepath.Dir(k.upper)}
-	m, told, err := Capture(k.t.Context(), k.store, k.open(), []*Lower{k.base}, opts, nil)
+	m, told, err := Capture(k.t.Context(), k.store, k.open(), []*Lower{k.base}, k.options(), nil)
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	if err := k.to.Commit(); err != nil {
 		k.t.Fatal(err)
 	}
-	l := openStored(k.t, k.store, "upper", m)
+	return k.stored(m), m, told
+}
+
+func (k *kernelUpper) options() StoreOptions {
+	return StoreOptions{Home: 5, NoSync: true, Seen: func(_, _ uint64) Seen { return k }, Scratch: filepath.Dir(k.upper)}
+}
+
+// stored opens an image, which the test closes.
+func (k *kernelUpper) stored(m chunkstore.Manifest) *Lower {
+	k.t.Helper()
+	l := openStored(k.t, k.store, fmt.Sprint("upper", m.ID), m)
 	k.t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			k.t.Error(err)
 		}
 	})
-	return l, m, told
+	return l
+}
+
+// captureChanges captures what has changed since it was called last, and reports whether that is a layer over the last.
+func (k *kernelUpper) captureChanges() (onLast bool, told Captured) {
+	k.t.Helper()
+	var err error
+	if k.from, err = statcache.Open(k.t.TempDir(), statcache.Key{}); err != nil {
+		k.t.Fatal(err)
+	}
+	if k.to, err = statcache.Create(k.t.TempDir(), statcache.Key{}); err != nil {
+		k.t.Fatal(err)
+	}
+	opts := k.options()
+	opts.Since, opts.Last = k.state, k.stack
+	m, told, err := Capture(k.t.Context(), k.store, k.open(), []*Lower{k.base}, opts,
+		func(_ *chunkstore.Tx, _ chunkstore.Manifest, on bool) error { onLast = on; return nil })
+	if err := errors.Join(err, k.to.Abort()); err != nil {
+		k.t.Fatal(err)
+	}
+	k.state = told.State
+	switch {
+	case told.Same:
+	case onLast:
+		k.stack = append([]*Lower{k.stored(m)}, k.stack...)
+	default:
+		k.stack = []*Lower{k.stored(m), k.base}
+	}
+	return onLast, told
 }
 
 // shown is a tree as stat, listxattr and read show it, but for what an overlay does not keep: inode numbers, and the link

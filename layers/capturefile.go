@@ -34,6 +34,13 @@ type noting struct {
 	bare bool // it has no extended attributes
 }
 
+// keep notes for the next capture that an inode is as it was when its contents were read.
+func (n *noting) keep(s *keptStat) {
+	if n.seen != nil {
+		*s = keptStat{ino: n.file.Ino, ctime: n.file.Ctime, size: n.file.Size, sure: true, there: true}
+	}
+}
+
 // errTooLong says that a file is not to be read into memory.
 var errTooLong = errors.New("file too long for memory")
 
@@ -133,6 +140,7 @@ type capturedFile struct {
 	fd   int    // -1: data
 	was  Attr   // what the host said before it was read
 	path string // to be told if it changed since; "": it cannot
+	kept *keptStat
 }
 
 func (f *capturedFile) ReadAt(p []byte, off int64) (int, error) {
@@ -175,6 +183,7 @@ func (f *capturedFile) Close() error {
 	_ = unix.Close(f.fd) // it was read only
 	if !same {
 		f.by.tear(f.path)
+		f.kept.sure = false
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -18,19 +19,48 @@ type captureDir struct {
 	born  Time            // with part.host, which directory it is; immutable
 	entry *squashfs.Entry // its Handle is this
 	found found
-	up    []*part // what the layers below have in place of the directory that it is in
-	below []*part // and in its own
+	up    *captureDir // that it is in; nil of the root
+	below belowDir    // what the layers below have in its place
 	// host is what the host said of it before its names were read; fresh, that its ctime was so young then that it does
 	// not tell about another change.
 	host   Attr
 	fresh  bool
-	names  []captureName     // in byte order
-	list   []*squashfs.Entry // of the names; nil: it vanished
+	names  []captureName     // in byte order; immutable
+	list   []*squashfs.Entry // of the names; nil: it vanished; unchangedEntry: it is what was has
+	stats  []keptStat        // of the names
 	next   int               // index of the name that was asked for last
 	listed bool              // names and list are what was found
 	gone   bool              // it was not there any more
 
 	old map[string]*captureDir // what was in it when it was looked at the last time
+
+	was  *keptDir // what the last capture has of it; nil: nothing
+	same bool     // it has the attributes and the names of was
+	plan dirPlan
+}
+
+// belowDir finds what the layers below have in place of a directory when that is asked for. It is safe for concurrent
+// use.
+type belowDir struct {
+	once  sync.Once
+	parts []*part
+	err   error
+}
+
+// belowOf gives what the layers below have in place of a directory.
+func (c *capture) belowOf(d *captureDir) ([]*part, error) {
+	d.below.once.Do(func() {
+		if d.up == nil {
+			d.below.parts = c.o.root.below
+			return
+		}
+		up, err := c.belowOf(d.up)
+		if err == nil {
+			d.below.parts, err = c.o.belowOf(d.up.part, up, d.part.name, d.found)
+		}
+		d.below.err = err
+	})
+	return d.below.parts, d.below.err
 }
 
 // captureName is what a directory says of a name.
@@ -45,7 +75,10 @@ type captureFile struct{ whole *wholeContents }
 
 // scan looks at all names until no directory has changed meanwhile, a bounded number of times.
 func (c *capture) scan(ctx context.Context) error {
-	c.root = &captureDir{part: c.o.root.top, below: c.o.root.below, entry: &squashfs.Entry{}}
+	c.root = &captureDir{part: c.o.root.top, entry: &squashfs.Entry{}}
+	if c.since != nil {
+		c.root.was = c.since.root
+	}
 	changed := []*captureDir{c.root}
 	for round := 0; ; round++ {
 		if err := c.look(ctx, changed); err != nil {
@@ -78,10 +111,7 @@ func (d *captureDir) all(list []*captureDir) []*captureDir {
 	list = append(list, d)
 	for i := len(list) - 1; i < len(list); i++ {
 		for _, e := range list[i].list {
-			if e == nil {
-				continue
-			}
-			if sub, ok := e.Handle.(*captureDir); ok && !sub.gone {
+			if sub := dirOf(e); sub != nil && !sub.gone {
 				list = append(list, sub)
 			}
 		}
@@ -178,10 +208,7 @@ func (c *capture) look(ctx context.Context, dirs []*captureDir) error {
 		for _, d := range dirs {
 			d.old = nil
 			for _, e := range d.list {
-				if e == nil {
-					continue
-				}
-				if sub, ok := e.Handle.(*captureDir); ok && !sub.listed {
+				if sub := dirOf(e); sub != nil && !sub.listed {
 					next = append(next, sub)
 				}
 			}
@@ -191,14 +218,20 @@ func (c *capture) look(ctx context.Context, dirs []*captureDir) error {
 	return nil
 }
 
+// dirOf is the directory of an entry; nil if it is none.
+func dirOf(e *squashfs.Entry) *captureDir {
+	if e == nil {
+		return nil
+	}
+	d, _ := e.Handle.(*captureDir)
+	return d
+}
+
 // keepOld notes what was in a directory before it is read again.
 func (d *captureDir) keepOld() {
 	d.old = map[string]*captureDir{}
 	for i, e := range d.list {
-		if e == nil {
-			continue
-		}
-		if sub, ok := e.Handle.(*captureDir); ok && !sub.gone {
+		if sub := dirOf(e); sub != nil && !sub.gone {
 			d.old[d.names[i].name] = sub
 		}
 	}
@@ -207,7 +240,8 @@ func (d *captureDir) keepOld() {
 // list reads a directory's attributes and names.
 func (c *capture) list(d *captureDir) error {
 	was := d.found
-	d.names, d.list, d.listed, d.gone = nil, nil, true, false
+	d.names, d.list, d.stats, d.listed, d.gone, d.same = nil, nil, nil, true, false, false
+	d.below = belowDir{}
 	err := c.listOpen(d, was)
 	if hasGone(err) {
 		d.gone = true
@@ -231,10 +265,12 @@ func (c *capture) listOpen(d *captureDir, was found) error {
 		return err
 	}
 	defer unix.Close(fd)
-	self := nameIn(fd, ".")
 	now := coarseNow()
+	if c.sameDir(d, fd) {
+		return c.lookAtAll(d, fd)
+	}
 	d.entry.Name = d.part.name
-	if d.host, err = c.describe(self, d.entry, &d.found); err != nil {
+	if d.host, err = c.describe(nameIn(fd, "."), d.entry, &d.found); err != nil {
 		return err
 	}
 	d.entry.Handle = d
@@ -251,33 +287,35 @@ func (c *capture) listOpen(d *captureDir, was found) error {
 	if was.redirect != d.found.redirect || was.opaque != d.found.opaque {
 		d.old = nil // other directories below
 	}
-	d.list = make([]*squashfs.Entry, len(d.names))
-	d.entry.Links = d.entry.Attr.Nlink
-	if up := d.part.parent; up != nil {
-		if d.below, err = c.o.belowOf(up, d.up, d.part.name, d.found); err != nil {
-			return err
-		}
+	if err := c.countLinks(d); err != nil {
+		return err
 	}
-	if len(d.below) > 0 { // what FUSE may have noted of the root is from before
-		if err := c.countLinks(d); err != nil {
-			return err
-		}
-	}
+	return c.lookAtAll(d, fd)
+}
+
+// lookAtAll makes room for what is found of the names of a directory. In a small one, it looks at them.
+func (c *capture) lookAtAll(d *captureDir, fd int) error {
+	d.list, d.stats = make([]*squashfs.Entry, len(d.names)), make([]keptStat, len(d.names))
 	if len(d.names) > captureChunk {
 		return nil
 	}
 	return c.lookAt(d, fd, 0, len(d.names))
 }
 
-// countLinks counts the links of a merged directory.
+// countLinks counts the links of a directory. What FUSE may have noted of a merged one is from before.
 func (c *capture) countLinks(d *captureDir) error {
+	d.entry.Links = d.entry.Attr.Nlink
+	below, err := c.belowOf(d)
+	if err != nil || len(below) == 0 {
+		return err
+	}
 	hidden, own := make([]string, len(d.names)), uint32(0)
 	for i, n := range d.names {
 		if hidden[i] = n.name; isDir(n.typ) {
 			own++
 		}
 	}
-	subs, err := c.o.subdirsBelow(d.below, hidden)
+	subs, err := c.o.subdirsBelow(below, hidden)
 	d.entry.Links = 2 + own + subs
 	return err
 }
@@ -310,9 +348,16 @@ func namesIn(fd int) ([]captureName, error) {
 
 // lookAt looks at some names of a directory.
 func (c *capture) lookAt(d *captureDir, fd, from, to int) error {
-	room := make([]squashfs.Entry, to-from)
+	var room []squashfs.Entry
 	for i := from; i < to; i++ {
-		e, err := c.lookAtName(d, fd, d.names[i].name, &room[i-from])
+		e, err := c.lookAgain(d, fd, i)
+		if e == nil && err == nil {
+			if len(room) == 0 {
+				room = make([]squashfs.Entry, to-i)
+			}
+			e, err = c.lookAtName(d, fd, i, &room[0])
+			room = room[1:]
+		}
 		if hasGone(err) {
 			continue
 		}
@@ -325,23 +370,29 @@ func (c *capture) lookAt(d *captureDir, fd, from, to int) error {
 }
 
 // lookAtName looks at one name, for whose entry there is room.
-func (c *capture) lookAtName(d *captureDir, fd int, name string, e *squashfs.Entry) (*squashfs.Entry, error) {
+func (c *capture) lookAtName(d *captureDir, fd, i int, e *squashfs.Entry) (*squashfs.Entry, error) {
+	name := d.names[i].name
 	e.Name = name
 	var f found
 	a, err := c.describe(nameIn(fd, name), e, &f)
 	if err != nil {
 		return nil, err
 	}
+	d.stats[i] = c.statOf(&a, f.whiteout)
 	switch {
 	case isDir(a.Mode):
 		if sub := d.old[name]; sub != nil && sub.part.host == a.Ino && sub.born == a.Btime {
 			return sub.entry, nil // it is looked at by itself
 		}
-		e.Handle = &captureDir{part: d.part.child(name, f), born: a.Btime, entry: e, up: d.below}
+		e.Handle = &captureDir{part: d.part.child(name, f), born: a.Btime, entry: e, found: f, up: d}
 	case isReg(a.Mode) && e.Handle == nil:
 		file := &captureFile{}
 		e.Handle = file
-		if n := int64(a.Size); n > 0 && n <= captureWhole && !f.metacopy {
+		if n := int64(a.Size); n > 0 {
+			d.stats[i].sure = false // until it is read
+			if n > captureWhole || f.metacopy {
+				return e, nil
+			}
 			if c.room.Add(-n) < 0 {
 				c.room.Add(n)
 				return e, nil // it is read later

@@ -23,12 +23,15 @@ func (c *capture) Root(ctx context.Context) (*squashfs.Entry, error) {
 
 func (c *capture) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
 	d := dir.Handle.(*captureDir)
+	if c.since != nil {
+		return append(d.plan.emit, d.plan.gone...), nil
+	}
 	names := make([]string, 0, len(d.names))
 	for i, e := range d.list {
 		if e == nil {
 			continue
 		}
-		if sub, ok := e.Handle.(*captureDir); !ok || !sub.gone {
+		if sub := dirOf(e); sub == nil || !sub.gone {
 			names = append(names, d.names[i].name)
 		}
 	}
@@ -38,8 +41,12 @@ func (c *capture) Names(_ context.Context, dir *squashfs.Entry) ([]string, error
 func (c *capture) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
 	c.closeFile()
 	d := dir.Handle.(*captureDir)
-	e := d.find(name)
-	if !isReg(e.Attr.Mode) || e.Attr.Size == 0 || c.another(e) {
+	if _, gone := slices.BinarySearch(d.plan.gone, name); gone {
+		return &squashfs.Entry{Name: name, Attr: squashfs.Attr{Mode: unix.S_IFCHR, Nlink: 1}}, nil
+	}
+	i := d.find(name)
+	e := d.list[i]
+	if !isReg(e.Attr.Mode) || e.Attr.Size == 0 || c.another(e, &d.stats[i]) {
 		return e, nil
 	}
 	switch h := e.Handle.(type) {
@@ -50,38 +57,39 @@ func (c *capture) Entry(_ context.Context, dir *squashfs.Entry, name string) (*s
 	case *captureFile:
 		switch {
 		case h.whole != nil:
-			return c.given(d, e, h.whole), nil
+			return c.given(d, i, h.whole), nil
 		case isMetacopy(e):
 			c.file = emptyFile{}
 			return e, nil
 		}
 	}
-	return c.openLate(d, e)
+	return c.openLate(d, i)
 }
 
-// find gives the entry of a name. The writer asks for one after the other.
-func (d *captureDir) find(name string) *squashfs.Entry {
+// find gives the index of a name. The writer asks for one after the other.
+func (d *captureDir) find(name string) int {
 	for ; d.next < len(d.names); d.next++ {
 		if d.names[d.next].name == name {
-			return d.list[d.next]
+			return d.next
 		}
 	}
 	i, _ := slices.BinarySearchFunc(d.names, name, func(n captureName, name string) int { return cmp.Compare(n.name, name) })
-	return d.list[i]
+	return i
 }
 
-// another reports whether an entry is one more name of a file that the image has.
-func (c *capture) another(e *squashfs.Entry) bool {
+// another reports whether an entry is one more name of a file that the image has, of which the same is kept then.
+func (c *capture) another(e *squashfs.Entry, s *keptStat) bool {
 	if e.Attr.Nlink < 2 {
 		return false
 	}
-	if c.names[e.Inode.Inode] {
+	if first := c.names[e.Inode.Inode]; first != nil {
+		*s = *first
 		return true
 	}
 	if c.names == nil {
-		c.names = map[uint64]bool{}
+		c.names = map[uint64]*keptStat{}
 	}
-	c.names[e.Inode.Inode] = true
+	c.names[e.Inode.Inode] = s
 	return false
 }
 
@@ -90,12 +98,13 @@ func isMetacopy(e *squashfs.Entry) bool {
 }
 
 // given presents a file that is in memory.
-func (c *capture) given(d *captureDir, e *squashfs.Entry, w *wholeContents) *squashfs.Entry {
+func (c *capture) given(d *captureDir, i int, w *wholeContents) *squashfs.Entry {
 	got := w.entry
-	got.Name = e.Name
+	got.Name = d.names[i].name
 	if w.torn {
-		c.tear(d.path(e.Name))
+		c.tear(d.path(got.Name))
 	}
+	w.noted.keep(&d.stats[i])
 	got.Handle = d
 	c.file = &capturedFile{by: c, noted: w.noted, size: int64(len(w.data)), extents: w.extents, data: w.data, fd: -1}
 	return &got
@@ -111,16 +120,20 @@ func (d *captureDir) path(name string) string {
 }
 
 // openLate presents a file that was not read along with the names: as it is now. What has no name any more is left out.
-func (c *capture) openLate(d *captureDir, e *squashfs.Entry) (*squashfs.Entry, error) {
-	late, err := c.openNow(d, e.Name)
+func (c *capture) openLate(d *captureDir, i int) (*squashfs.Entry, error) {
+	late, err := c.openNow(d, i)
 	if hasGone(err) {
-		c.told.Quiet = false
+		if c.since != nil && d.was.find(i, d.names[i].name) != nil { // the last capture still has it
+			return nil, errWhole
+		}
+		c.told.Quiet, d.stats[i] = false, keptStat{}
 		return nil, nil
 	}
 	return late, err
 }
 
-func (c *capture) openNow(d *captureDir, name string) (*squashfs.Entry, error) {
+func (c *capture) openNow(d *captureDir, i int) (*squashfs.Entry, error) {
+	name := d.names[i].name
 	h, err := c.upper.dir(d.part)
 	if err != nil {
 		return nil, err
@@ -133,18 +146,19 @@ func (c *capture) openNow(d *captureDir, name string) (*squashfs.Entry, error) {
 	w, err := c.readOpen(fd)
 	if err == nil {
 		_ = unix.Close(fd) // it was read only
-		return c.given(d, &squashfs.Entry{Name: name}, w), nil
+		return c.given(d, i, w), nil
 	}
 	if !errors.Is(err, errTooLong) {
 		_ = unix.Close(fd) // the first error counts
 		return nil, err
 	}
-	f := &capturedFile{by: c, fd: fd, path: d.path(name)}
+	f := &capturedFile{by: c, fd: fd, path: d.path(name), kept: &d.stats[i]}
 	e := &squashfs.Entry{}
 	if err := c.begin(f, e); err != nil {
 		_ = unix.Close(f.fd) // the first error counts
 		return nil, err
 	}
+	f.noted.keep(f.kept)
 	e.Name, e.Handle = name, d
 	c.file = f
 	return e, nil
@@ -207,10 +221,14 @@ func (c *capture) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, 
 
 // before is the file that the layers below have in place of one; nil if there is none.
 func (c *capture) before(d *captureDir, name string) *part {
-	if len(d.below) == 0 {
+	if c.last != nil {
+		return c.inLast(d, name)
+	}
+	below, err := c.belowOf(d)
+	if err != nil || len(below) == 0 {
 		return nil
 	}
-	h, err := c.o.search(&node{top: d.below[0], below: d.below[1:], typ: unix.S_IFDIR}, 0, name)
+	h, err := c.o.search(&node{top: below[0], below: below[1:], typ: unix.S_IFDIR}, 0, name)
 	if err != nil || !isReg(h.attr.Mode) {
 		return nil
 	}

@@ -38,6 +38,10 @@ type StoreOptions struct {
 	// Scratch is for Capture: a directory on the file system of the upper, where copies of large files are made that share
 	// their blocks with them, if the host can do that. "" = large files are read while they are written to.
 	Scratch string
+	// Since is for Capture: what the last capture of the upper has found, and Last the stack with its image on top. nil = the
+	// image is of the whole upper.
+	Since *CaptureState
+	Last  []*Lower
 
 	renumber bool
 	written  func() error // called when the image is written, before it is committed; nil: nothing is to be done
