@@ -52,7 +52,7 @@ func Capture(
 	for {
 		m, told, err := captureOnce(ctx, s, upper, below, opts, fn)
 		switch {
-		case errors.Is(err, errWhole) && opts.Since != nil && ctx.Err() == nil:
+		case (errors.Is(err, errWhole) || errors.Is(err, errNoted)) && opts.Since != nil && ctx.Err() == nil:
 			opts.Since = nil
 		case errors.Is(err, errNoted) && opts.Seen != nil && ctx.Err() == nil:
 			opts.Seen = nil
@@ -84,8 +84,14 @@ func captureOnce(
 	if err := unix.Fstatfs(upper.dir.root, &fs); err != nil {
 		return fail(err)
 	}
+	if opts.Since != nil {
+		opts.Seen = opts.SeenSince
+	}
 	if c.exact = exactTimes[int64(fs.Type)]; c.exact {
-		c.recaller = newRecaller(upper.dir.root, opts, k)
+		c.fine = opts.Scratch != "" && isFine(opts.Scratch)
+		if c.recaller = newRecaller(upper.dir.root, opts, k); c.recaller != nil {
+			c.recaller.fine = c.fine
+		}
 	}
 	defer c.closeFile() // of an entry that was not read
 	if opts.Since == nil {
@@ -102,16 +108,19 @@ func captureOnce(
 	if err != nil {
 		return fail(err)
 	}
-	var m chunkstore.Manifest
-	if !c.told.Same {
-		m, err = storeSource(ctx, s, c, k, opts, false, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
-			if fn == nil {
-				return nil
-			}
-			return fn(tx, m, opts.Since != nil)
-		})
+	if c.told.Same {
+		c.told.State = c.state()
+		return chunkstore.Manifest{}, c.told, nil
 	}
-	if err == nil {
+	read := false
+	m, err := storeSource(ctx, s, c, k, opts, false, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+		read = true
+		if fn == nil {
+			return nil
+		}
+		return fn(tx, m, opts.Since != nil)
+	})
+	if read { // fn may say that it has the same image
 		c.told.State = c.state()
 	}
 	return m, c.told, err
@@ -137,6 +146,7 @@ type capture struct {
 	scratch  string        // StoreOptions.Scratch
 	recaller *recaller     // nil: all files are read
 	exact    bool          // change times can be relied on
+	fine     bool          // as recaller.fine
 	begun    int64         // by the clock of change times
 	since    *CaptureState // nil: the image is of the whole upper
 	last     *view         // of StoreOptions.Last; nil as since

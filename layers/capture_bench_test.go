@@ -62,7 +62,8 @@ func benchUpper(b *testing.B) (upper *Lower, base *Lower, dir string, capture fu
 	// What has changed, not as a layer over the last: all of them lie over the base.
 	var state *CaptureState
 	changes = func() Captured {
-		opts := StoreOptions{NoSync: true, Seen: func(_, _ uint64) Seen { return notesNothing{} }, Since: state, Last: []*Lower{base}}
+		seen := func(_, _ uint64) Seen { return notesNothing{} }
+		opts := StoreOptions{NoSync: true, Seen: seen, SeenSince: seen, Since: state, Last: []*Lower{base}}
 		_, told, err := Capture(b.Context(), t, upper, []*Lower{base}, opts, nil)
 		must(err)
 		state = told.State

@@ -78,13 +78,22 @@ func TestCaptureLive(t *testing.T) {
 			}
 		}
 	})
-	check := func() Captured {
-		image, _, told := k.capture()
+	check := func(changes bool) Captured {
+		var told Captured
+		stack := k.stack
+		if changes {
+			_, told = k.captureChanges()
+			stack = k.stack
+		} else {
+			var image *Lower
+			image, _, told = k.capture()
+			stack = []*Lower{image, k.base}
+		}
 		if len(told.Torn) != told.TornFiles {
 			t.Errorf("%+v", told)
 		}
 		places := map[string]int{}
-		for _, line := range shownBy(t, []*Lower{image, k.base}) {
+		for _, line := range shownBy(t, stack) {
 			path, _, _ := strings.Cut(line, " ")
 			name := strings.TrimPrefix(path, "/")
 			if i := strings.Index(name, "/moves"); i >= 0 {
@@ -108,8 +117,8 @@ func TestCaptureLive(t *testing.T) {
 		return told
 	}
 	quiet, torn := 0, 0
-	for range 15 {
-		told := check()
+	for i := range 15 {
+		told := check(i%2 == 0)
 		if torn += told.TornFiles; told.Quiet {
 			quiet++
 		}
@@ -117,7 +126,8 @@ func TestCaptureLive(t *testing.T) {
 	t.Logf("%d of 15 captures were quiet, %d files torn", quiet, torn)
 	done.Store(true)
 	all.Wait()
-	if told := check(); !told.Quiet || told.TornFiles > 0 {
+	check(true)
+	if told := check(true); !told.Same || !told.Quiet || told.TornFiles > 0 {
 		t.Errorf("nobody writes any more: %+v", told)
 	}
 }

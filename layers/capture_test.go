@@ -160,7 +160,7 @@ func (k *kernelUpper) captureChanges() (onLast bool, told Captured) {
 		k.t.Fatal(err)
 	}
 	opts := k.options()
-	opts.Since, opts.Last = k.state, k.stack
+	opts.Since, opts.Last, opts.SeenSince = k.state, k.stack, opts.Seen
 	m, told, err := Capture(k.t.Context(), k.store, k.open(), []*Lower{k.base}, opts,
 		func(_ *chunkstore.Tx, _ chunkstore.Manifest, on bool) error { onLast = on; return nil })
 	if err := errors.Join(err, k.to.Abort()); err != nil {

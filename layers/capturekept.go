@@ -25,8 +25,8 @@ func (s *CaptureState) Names() int {
 	return s.names
 }
 
-// An inode is unchanged if its number, size and change time are, and the change time was some ticks old when it was looked
-// at: see seen.go. Nothing else tells: who works on an overlayfs by a shared mapping sends no event before it closes the
+// An inode is unchanged if its number, size and change time are, and the change time was such when it was looked at that
+// another change gives another one: see seen.go. Nothing else tells: who works on an overlayfs by a shared mapping sends no event before it closes the
 // file.
 
 // keptDir is what a capture has found of a directory. It is immutable.
@@ -64,7 +64,7 @@ func (c *capture) statOf(a *Attr, white bool) keptStat {
 	}
 	return keptStat{
 		ino: a.Ino, ctime: ctime, size: int64(a.Size), there: true, white: white,
-		sure: ok && c.exact && ctime < c.begun-int64(margin),
+		sure: ok && c.exact && (c.fine && a.Ctime.Nsec != 0 || ctime < c.begun-int64(margin)),
 	}
 }
 

@@ -32,7 +32,8 @@ type Seen interface {
 // with these exceptions, which are why not every file is noted:
 //
 //   - The clock for change times ticks some hundred times a second, so a change just after the file was read may leave
-//     the change time as it was. Only a file that was last changed some time before it is read is noted.
+//     the change time as it was. Only a file that was last changed some time before it is read is noted. Since Linux 6.13
+//     some file systems change the time nevertheless if somebody has asked for it (multigrain timestamps).
 //   - A program that writes by a shared mapping changes the time only with the first write to a page since the page was
 //     last written to the disk. So a file is written to the disk before its times are looked at, and then read: the
 //     next write changes the time.
@@ -56,6 +57,7 @@ type recaller struct {
 	seen Seen
 	sink *sink
 	dev  uint64 // of the tree
+	fine bool   // a change after statx(2) gives another change time, however soon
 
 	fresh atomic.Int32 // young files met
 	flush sync.Once    // of the file system
@@ -204,12 +206,35 @@ func (r *recaller) settled(fd int, ctime int64) bool {
 	case unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|
 		unix.SYNC_FILE_RANGE_WAIT_AFTER) != nil:
 		return false
+	case r.fine && ctime%int64(time.Second) != 0:
+		return true
 	}
 	margin := clockTick
 	if ctime%int64(time.Second) == 0 {
 		margin = wholeTick
 	}
 	return ctime < since-int64(margin)
+}
+
+// isFine reports whether a file system with a directory of this process has multigrain timestamps.
+func isFine(dir string) bool {
+	fd, err := unix.Open(dir, unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var before Time
+	for i := range uint32(6) { // one tick of the clock may pass meanwhile, not five
+		a, err := location{dirfd: fd}.hostStat()
+		if err != nil || a.Ctime == before {
+			return false
+		}
+		before = a.Ctime
+		if err := unix.Fchmod(fd, 0o600|i%2); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // coarseNow is the time by the clock of change times.

@@ -39,9 +39,10 @@ type StoreOptions struct {
 	// their blocks with them, if the host can do that. "" = large files are read while they are written to.
 	Scratch string
 	// Since is for Capture: what the last capture of the upper has found, and Last the stack with its image on top. nil = the
-	// image is of the whole upper.
-	Since *CaptureState
-	Last  []*Lower
+	// image is of the whole upper. SeenSince is in place of Seen then; what it is told to note need not be kept.
+	Since     *CaptureState
+	Last      []*Lower
+	SeenSince func(dev, ino uint64) Seen
 
 	renumber bool
 	written  func() error // called when the image is written, before it is committed; nil: nothing is to be done

@@ -104,7 +104,7 @@
 //	└─ idler.mu
 //	followers.mu                       inside the catalog's: events are told while the writer is held
 //	└─ follower.mu
-//	hostProbe.mu, places.mu, turnStats.mu, homeSize.mu  leaves, as is the lock of the errors that Home.unmountAll collects
+//	hostProbe.mu, places.mu, turnStats.mu, homeSize.mu, captureStates.mu  leaves, as is the lock of the errors that Home.unmountAll collects
 //
 // docs/LOCKS.md has those of all packages.
 //

@@ -110,6 +110,7 @@ type Home struct {
 	accounts  *accounts
 	reserve   *layers.Reserve // nil: the file system does not tell what is free
 	turnStats turnStats
+	captured  captureStates // of kernel mounts
 	size      homeSize
 	few       int // as in Options; immutable
 	sources   sourceNews

@@ -20,19 +20,23 @@ var (
 )
 
 // capture is seal for a workspace that the kernel's overlayfs shows. The upper stays where it is and goes on changing;
-// its image becomes a layer over the workspace's Base, on which the workspace stays. The caller holds the workspace's
-// lock.
+// what has changed since the last capture becomes a layer over that, if it is known, else all of the upper one over the
+// workspace's Base, on which the workspace stays. The caller holds the workspace's lock.
 func (h *Home) capture(
 	ctx context.Context, w *catalog.Workspace, noSync bool,
 	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
 ) error {
 	last := h.lastCapture(w)
-	layer := catalog.Layer{ID: h.catalog.NewID(), Parent: w.Base}
-	if last != nil {
-		layer.Follows = last.ID
-	}
+	layer := catalog.Layer{ID: h.catalog.NewID()}
 	var ch catalog.Change
-	err := h.captureUpper(ctx, w, noSync, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+	err := h.captureUpper(ctx, w, last, layer.ID, noSync, func(tx *chunkstore.Tx, m chunkstore.Manifest, onLast bool) error {
+		layer.Parent = w.Base
+		switch {
+		case onLast:
+			layer.Parent = last.ID
+		case last != nil:
+			layer.Follows = last.ID
+		}
 		stored := layer.Stored(m)
 		if last != nil && stored.Digest == last.Digest {
 			return errSame
@@ -42,6 +46,9 @@ func (h *Home) capture(
 			return err
 		}
 		return h.catalog.Write(tx, &ch)
+	}, func() {
+		h.points.At("capture committed")
+		h.catalog.Committed(&ch)
 	})
 	if errors.Is(err, errSame) {
 		err = h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error {
@@ -58,8 +65,6 @@ func (h *Home) capture(
 	if err != nil {
 		return err
 	}
-	h.points.At("capture committed")
-	h.catalog.Committed(&ch)
 	h.merger.Kick()
 	return nil
 }
@@ -95,9 +100,12 @@ func (h *Home) sealBase(
 	return h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error { return h.putBeside(ch, w.ID, *layer, record) })
 }
 
-// captureUpper stores what the upper of a workspace has now, over the layers below, and commits with what fn writes.
+// captureUpper stores what the upper of a workspace has now, over the layers below or as what has changed since the last
+// capture, and commits with what fn writes; then it calls committed, which may be nil. errSame if nothing has changed, or
+// if fn says so. The layer is to be that with this id.
 func (h *Home) captureUpper(
-	ctx context.Context, w *catalog.Workspace, noSync bool, fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+	ctx context.Context, w *catalog.Workspace, last *catalog.Layer, id string, noSync bool,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest, onLast bool) error, committed func(),
 ) (err error) {
 	stack, err := h.cache.Open(ctx, w.Base)
 	if err != nil {
@@ -110,13 +118,39 @@ func (h *Home) captureUpper(
 	}
 	defer func() { _ = upper.Close() }() // nothing is written
 	seen := h.newNotes(ctx, h.uppers.Path(w.Upper), api.Part{})
-	_, found, err := layers.Capture(ctx, h.store, upper, stack.Lowers(), layers.StoreOptions{
-		Home: h.number, NoSync: noSync, Seen: seen.begin, Scratch: h.uppers.Root(w.Upper),
-	}, fn)
+	opts := layers.StoreOptions{
+		Home: h.number, NoSync: noSync, Seen: seen.begin, SeenSince: seen.older, Scratch: h.uppers.Root(w.Upper),
+	}
+	if last != nil {
+		if opts.Since = h.captured.get(w.Upper, last.ID); opts.Since != nil {
+			unpin, ok := h.pinLayer(ctx, last.ID)
+			if !ok {
+				opts.Since = nil
+			} else {
+				defer unpin()
+				on, err := h.cache.Open(ctx, last.ID)
+				if err != nil {
+					return err
+				}
+				defer on.Release()
+				opts.Last = on.Lowers()
+			}
+		}
+	}
+	_, found, err := layers.Capture(ctx, h.store, upper, stack.Lowers(), opts, fn)
+	if err == nil && found.Same {
+		err = errSame
+	}
 	seen.end(err == nil || errors.Is(err, errSame))
 	if err != nil && !errors.Is(err, errSame) {
 		return classify(fmt.Errorf("snapshot of workspace %s: %w", w.ID, err))
 	}
+	if err != nil {
+		id = last.ID
+	} else if committed != nil {
+		committed()
+	}
+	h.captured.put(w.Upper, id, found.State)
 	if !found.Quiet {
 		h.log.Warn("names moved all the time while a snapshot was taken: some may be missing, or there twice",
 			"workspace", w.ID)
@@ -145,10 +179,18 @@ func (h *Home) lastCapture(w *catalog.Workspace) *catalog.Layer {
 		return nil
 	}
 	l := h.catalog.Layer(s.Top)
-	if l == nil || l.Parent != w.Base || l.State != Stored || !w.Took(s) {
+	if l == nil || l.State != Stored || !w.Took(s) || !h.liesOn(l, w.Base) {
 		return nil
 	}
 	return l
+}
+
+// liesOn reports whether a layer lies on another one, which is none if base is "".
+func (h *Home) liesOn(l *catalog.Layer, base string) bool {
+	for l != nil && l.Parent != base {
+		l = h.catalog.Layer(l.Parent)
+	}
+	return l != nil
 }
 
 // comparedWith is the layer with which a snapshot is compared that is compared with what it came from. Captures of one

@@ -122,6 +122,7 @@ func (h *Home) settleUpper(ctx context.Context, w *catalog.Workspace) error {
 		return err
 	}
 	h.points.At("upper of the kernel settled")
+	h.captured.put(w.Upper, "", nil)
 	if layer != nil {
 		h.storer.Add(layer.ID)
 	} else {
@@ -171,11 +172,11 @@ func (h *Home) finishUpper(ctx context.Context, w *catalog.Workspace) error {
 // sameAs reports whether the upper of a workspace, which has ended to change, is what a layer has captured.
 func (h *Home) sameAs(ctx context.Context, w *catalog.Workspace, last *catalog.Layer) bool {
 	other := errors.New("another tree")
-	err := h.captureUpper(ctx, w, true, func(_ *chunkstore.Tx, m chunkstore.Manifest) error {
+	err := h.captureUpper(ctx, w, last, "", true, func(_ *chunkstore.Tx, m chunkstore.Manifest, _ bool) error {
 		if (catalog.Layer{}).Stored(m).Digest == last.Digest {
 			return errSame
 		}
 		return other
-	})
+	}, nil)
 	return errors.Is(err, errSame)
 }

@@ -34,6 +34,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
 ├─ MountReader (leaf)                sandbox: mountReader.mu, the table of mounts that calls share
 ├─ TurnStats (leaf)                  sandbox: turnStats.mu, what turns changed
+├─ CaptureStates (leaf)              sandbox: captureStates.mu, what the last captures of uppers have found
 ├─ HomeSize (leaf)                   sandbox: homeSize.mu
 ├─ Accounts (leaf)                   sandbox: accounts.mu, what workspaces may take
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
@@ -146,6 +147,7 @@ type (
 	HostProbe      struct{}
 	MountReader    struct{}
 	TurnStats      struct{}
+	CaptureStates  struct{}
 	HomeSize       struct{}
 	Accounts       struct{}
 	Keys           struct{}
