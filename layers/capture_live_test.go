@@ -80,7 +80,7 @@ func TestCaptureLive(t *testing.T) {
 	})
 	check := func(changes bool) Captured {
 		var told Captured
-		stack := k.stack
+		var stack []*Lower
 		if changes {
 			_, told = k.captureChanges()
 			stack = k.stack

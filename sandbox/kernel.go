@@ -24,8 +24,8 @@ import (
 // this process.
 //
 //	mount     the upper is empty (what it had is sealed first) ─▶ Kernel recorded ─▶ attached ─▶ device recorded
-//	snapshot  the upper stays; its image is made while it is written (kernelcapture.go). Each such layer lies on the
-//	          workspace's Base and has all that was changed since the mount
+//	snapshot  the upper stays; an image is made while it is written (kernelcapture.go): of what has changed since the last
+//	          one, as a layer over that, or of all of it, as a layer over the workspace's Base
 //	end       no overlay has the upper any more ─▶ the upper becomes a layer and Kernel is cleared (kernelsettle.go)
 //
 // A workspace whose record has Kernel may be mounted this way, here or by a copy of the mount elsewhere, whatever has

@@ -185,7 +185,8 @@ type Layer struct {
 	DiffID string `json:"diff_id,omitempty"`
 	Chain  string `json:"chain,omitempty"`
 	// Follows is the layer with the state before of a workspace of which this one has a later state, beside it and not on
-	// it: both are of one upper that the kernel's overlayfs has. It may be gone. "" for other layers.
+	// it: both are of one upper that the kernel's overlayfs has. It may be gone. "" for other layers, those that have what
+	// has changed since their parent among them.
 	Follows string `json:"follows,omitempty"`
 	// Image is in the record of an empty layer over the layers of an image; nil in others. It is not merged either.
 	Image *Image `json:"image,omitempty"`
