@@ -150,7 +150,7 @@ func (h *Home) captureUpper(
 	} else if committed != nil {
 		committed()
 	}
-	h.captured.put(w.Upper, id, found.State)
+	h.captured.put(w.Upper, id, found.State, found.State.Names())
 	if !found.Quiet {
 		h.log.Warn("names moved all the time while a snapshot was taken: some may be missing, or there twice",
 			"workspace", w.ID)

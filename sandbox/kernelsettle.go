@@ -122,7 +122,7 @@ func (h *Home) settleUpper(ctx context.Context, w *catalog.Workspace) error {
 		return err
 	}
 	h.points.At("upper of the kernel settled")
-	h.captured.put(w.Upper, "", nil)
+	h.captured.forget(w.Upper)
 	if layer != nil {
 		h.storer.Add(layer.ID)
 	} else {

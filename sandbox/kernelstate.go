@@ -15,7 +15,8 @@ import (
 const maxCaptured = 1 << 19
 
 // captureStates knows what the last captures of uppers have found, so that the next ones store only what has changed.
-// Those that were used last are kept. The zero value is ready.
+// If they become too many, those go that have more than their share, the one first that was not used for the longest time.
+// The zero value is ready.
 type captureStates struct {
 	mu    lockorder.Mutex[lockorder.CaptureStates]
 	of    map[uint64]*captureState // by upper; guarded by mu
@@ -26,6 +27,7 @@ type captureStates struct {
 type captureState struct {
 	layer string // with what was found
 	state *layers.CaptureState
+	names int // that state has
 	used  uint64
 }
 
@@ -42,33 +44,40 @@ func (s *captureStates) get(upper uint64, layer string) *layers.CaptureState {
 	return c.state
 }
 
-// put takes what the newest capture of an upper has found; nil forgets the upper.
-func (s *captureStates) put(upper uint64, layer string, state *layers.CaptureState) {
+// put takes what the newest capture of an upper has found, and how many names that are; nil is what is not to be known.
+func (s *captureStates) put(upper uint64, layer string, state *layers.CaptureState, names int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropLocked(upper)
-	if state == nil || state.Names() > maxCaptured {
+	s.forgetLocked(upper)
+	if state == nil || names > maxCaptured {
 		return
 	}
 	if s.of == nil {
 		s.of = map[uint64]*captureState{}
 	}
 	s.uses++
-	s.of[upper] = &captureState{layer: layer, state: state, used: s.uses}
-	for s.names += state.Names(); s.names > maxCaptured; {
-		oldest, least := upper, s.uses
+	s.of[upper] = &captureState{layer: layer, state: state, names: names, used: s.uses}
+	for s.names += names; s.names > maxCaptured; {
+		oldest, least, share := upper, s.uses, maxCaptured/len(s.of)
 		for u, c := range s.of {
-			if c.used < least {
+			if c.used < least && c.names > share {
 				oldest, least = u, c.used
 			}
 		}
-		s.dropLocked(oldest)
+		s.forgetLocked(oldest)
 	}
 }
 
-func (s *captureStates) dropLocked(upper uint64) {
+// forget drops what is known of an upper.
+func (s *captureStates) forget(upper uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(upper)
+}
+
+func (s *captureStates) forgetLocked(upper uint64) {
 	if c := s.of[upper]; c != nil {
-		s.names -= c.state.Names()
+		s.names -= c.names
 		delete(s.of, upper)
 	}
 }
