@@ -66,7 +66,8 @@ func UpperChanged(upper *Lower, below []*Lower) (bool, error) {
 
 // FinishUpper makes the upper of a kernel overlayfs that has ended, opened by OpenSealed, a layer like any other: it notes
 // the link counts of merged directories, which the kernel does not keep, in their inode info. below is the stack that the
-// overlayfs showed, topmost first. Contents are not looked at, times stay what they were. It can be interrupted and be
+// overlayfs showed, topmost first. A directory that has no room for the note goes without. Contents are not looked at,
+// times stay what they were. It can be interrupted and be
 // called again, and does nothing then for what is done. The caller sees to that it reaches the disk.
 func FinishUpper(ctx context.Context, upper *Lower, below []*Lower) error {
 	if upper.dir == nil {
@@ -169,7 +170,11 @@ func (o *Overlay) noteSubdirs(d *upperDir, self location, names []string) error 
 	if r.ctime == noCtime { // from now on the host's is that of this note
 		r.ctime = packTime(host.Ctime)
 	}
-	return self.setxattr(xattrIno, r.encode(true), 0)
+	err = self.setxattr(xattrIno, r.encode(true), 0)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.E2BIG) {
+		return nil // programs have filled it with attributes: without a note nobody counts its links
+	}
+	return err
 }
 
 // belowOf gives what the layers below have of a name of the topmost layer, in which find has found f in the directory

@@ -72,9 +72,8 @@ type kernelMount struct {
 	home   *Home
 	device string // major:minor
 	view   view
-	upper  string        // the directory
-	option string        // as mount tables name it
-	probe  string        // see probeOf
+	upper  uint64
+	option string        // the upper as mount tables name it
 	done   chan struct{} // closed by ended
 	ended  func()
 }
@@ -119,7 +118,7 @@ func (h *Home) newKernelMount(w *catalog.Workspace, device uint64, v view) *kern
 	done := make(chan struct{})
 	return &kernelMount{
 		home: h, device: fmt.Sprintf("%d:%d", unix.Major(device), unix.Minor(device)), view: v,
-		upper: h.uppers.Path(w.Upper), option: upperOption(h.uppers.Path(w.Upper)), probe: h.probeOf(w.Upper), done: done, ended: sync.OnceFunc(func() { close(done) }),
+		upper: w.Upper, option: upperOption(h.uppers.Path(w.Upper)), done: done, ended: sync.OnceFunc(func() { close(done) }),
 	}
 }
 
@@ -137,7 +136,7 @@ func (m *kernelMount) check(ctx context.Context) (ended bool) {
 	if mounts, err := m.view.mounts(); err != nil || slices.ContainsFunc(mounts, m.is) {
 		return false
 	}
-	used, err := m.home.upperInUse(ctx, m.upper, m.probe)
+	used, err := m.home.upperInUse(ctx, m.upper)
 	if err != nil {
 		m.home.log.Debug("looking for an overlay of an upper", "upper", m.upper, "error", err)
 	}
@@ -209,16 +208,18 @@ func (a kernelAttachment) Unmount(lazy bool) error {
 	return err
 }
 
-// probeOf is the work directory of overlays that are only made to find out whether others have an upper.
-func (h *Home) probeOf(upper uint64) string { return filepath.Join(h.uppers.Root(upper), "probe") }
-
 // upperInUse reports whether an overlay of the kernel has an upper.
-func (h *Home) upperInUse(ctx context.Context, upper, probe string) (bool, error) {
-	if err := os.Mkdir(probe, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+func (h *Home) upperInUse(ctx context.Context, upper uint64) (bool, error) {
+	work := filepath.Join(h.uppers.Root(upper), "probe")
+	err := os.Mkdir(work, 0o700)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		work, err = h.uppers.Work(upper), nil // nothing is done there while an overlay has the upper
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		return false, err
 	}
 	p, err := mountns.Run(ctx, mountns.Request{Do: mountns.InUse, Merge: &mountns.Merge{
-		Source: "probe", Lower: filepath.Join(h.dir, emptyDir), Upper: upper, Work: probe,
+		Source: "probe", Lower: filepath.Join(h.dir, emptyDir), Upper: h.uppers.Path(upper), Work: work,
 	}})
 	return p.Mounted, err
 }

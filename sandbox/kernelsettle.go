@@ -16,13 +16,8 @@ func (h *Home) settled(ctx context.Context, w *catalog.Workspace) (*catalog.Work
 	if w.Kernel == nil || h.liveOf(w.ID) != nil {
 		return w, nil
 	}
-	used, err := h.upperInUse(ctx, h.uppers.Path(w.Upper), h.probeOf(w.Upper))
-	if err != nil {
-		return nil, classify(fmt.Errorf("workspace %s was mounted by the kernel's overlayfs: %w", w.ID, err))
-	}
-	if used {
-		return nil, fmt.Errorf("%w: programs still use a mount of workspace %s by the kernel's overlayfs that was taken away, "+
-			"or a copy of it: end them", ErrConflict, w.ID)
+	if err := h.mayTakeUpper(ctx, w); err != nil {
+		return nil, err
 	}
 	if err := h.settleUpper(ctx, w); err != nil {
 		return nil, err
@@ -32,6 +27,22 @@ func (h *Home) settled(ctx context.Context, w *catalog.Workspace) (*catalog.Work
 		return nil, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
 	return w, nil
+}
+
+// mayTakeUpper refuses to work on the upper of a workspace without a mount that an overlay of the kernel still has.
+func (h *Home) mayTakeUpper(ctx context.Context, w *catalog.Workspace) error {
+	if w.Kernel == nil {
+		return nil
+	}
+	used, err := h.upperInUse(ctx, w.Upper)
+	if err != nil {
+		return classify(fmt.Errorf("workspace %s was mounted by the kernel's overlayfs: %w", w.ID, err))
+	}
+	if used {
+		return fmt.Errorf("%w: programs still use a mount of workspace %s by the kernel's overlayfs that was taken away, "+
+			"or a copy of it: end them", ErrConflict, w.ID)
+	}
+	return nil
 }
 
 // isSettled refuses to work on the upper of a kernel mount that has ended and is not settled yet: who asks has an earlier

@@ -204,7 +204,7 @@ func (h *Home) Destroy(ctx context.Context, r DestroyRequest) (DestroyResult, er
 // destroyLocked removes a workspace that has no connection. The caller holds its lock.
 func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	if w := h.catalog.Workspace(name); w != nil {
-		if err := h.isSettled(ctx, w); err != nil {
+		if err := h.mayTakeUpper(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -215,16 +215,17 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 		}
 	}
 	var (
-		upper uint64
-		mount *catalog.Mount
-		reads *catalog.Reads
+		upper  uint64
+		mount  *catalog.Mount
+		kernel *catalog.Kernel
+		reads  *catalog.Reads
 	)
 	gone, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
 		w := h.catalog.Workspace(name)
 		if w == nil {
 			return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 		}
-		upper, mount, reads = w.Upper, w.Mount, w.Reads
+		upper, mount, kernel, reads = w.Upper, w.Mount, w.Kernel, w.Reads
 		ch.DelWorkspaces = append(ch.DelWorkspaces, w)
 		ch.PutTrash = append(ch.PutTrash, w.Upper)
 		ch.Events = append(ch.Events, e)
@@ -235,6 +236,9 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	}
 	if mount != nil && mount.Mounted {
 		h.vacate(mount)
+	}
+	if kernel != nil {
+		h.leaveLower(ctx, kernel.View)
 	}
 	h.dropReads(reads)
 	h.accounts.drop(name)

@@ -97,6 +97,9 @@ func (c *child) inUse() error {
 		c.place.Mounted = true
 		return nil
 	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return nil // it has the upper already, and lacks room for what it would have in Work
+	}
 	if err != nil {
 		return err
 	}
