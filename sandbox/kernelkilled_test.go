@@ -2,17 +2,24 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/testseed"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/guard"
 	"snapfs/sandbox/internal/mountns"
 )
 
@@ -35,12 +42,17 @@ func kernelChild() {
 	os.Exit(0)
 }
 
+// kernelLife prints each step that is done. Points that are passed while a program works are left out.
 func kernelLife(work, at string) error {
 	ctx := context.Background()
 	mountns.Enable()
-	begun := false
+	var count, counted atomic.Int64
 	h, err := sandbox.Open(ctx, filepath.Join(work, "home"), sandbox.WithPoints(sandbox.Options{}, func(point string) {
-		if begun && point == at {
+		if counted.Load() == 0 {
+			return
+		}
+		if n := strconv.FormatInt(count.Add(1), 10); point == at || n == at {
+			fmt.Println("killed " + point)
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {} // nothing more happens in this process
 		}
@@ -51,71 +63,179 @@ func kernelLife(work, at string) error {
 	if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "w", Source: filepath.Join(work, "src"), WaitImported: true}); err != nil {
 		return err
 	}
-	begun = true
 	m := filepath.Join(work, "m")
-	_, err = h.Mount(ctx, sandbox.MountRequest{
-		Workspace: "w", Mountpoint: m, MountOptions: sandbox.MountOptions{Engine: api.EngineKernel},
-	})
-	if err != nil {
+	run := func(text string) error {
+		if out, err := exec.Command("sh", "-ec", `cd "$0"; `+text, m).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	kernel := sandbox.MountOptions{Engine: api.EngineKernel}
+	mount := func() error {
+		_, err := h.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: m, MountOptions: kernel})
 		return err
 	}
-	if out, err := exec.Command("sh", "-ec", `cd "$0"; mv d e; echo new >e/new; rm one; sync -f .`, m).CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+	for i, step := range []func() error{
+		mount,
+		func() error { return run(`mv d e; echo new >e/new; rm one; sync -f .`) },
+		func() error {
+			_, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", Name: "s"})
+			return err
+		},
+		func() error { return run(`echo later >later; sync -f .`) },
+		func() error { _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); return err },
+		mount,
+		func() error { return run(`mv later two; sync -f .`) },
+		func() error {
+			_, err := h.Branch(ctx, sandbox.RestoreRequest{
+				Snapshot: "w:s", Name: "k", Mountpoint: filepath.Join(work, "k"), MountOptions: kernel,
+			})
+			return err
+		},
+		func() error {
+			_, err := h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"})
+			return err
+		},
+		func() error { return run(`echo >last; sync -f .`) },
+		func() error { _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "k"}); return err },
+		func() error { _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: "k"}); return err },
+		h.Close,
+	} {
+		if kernelSteps[i+1].program {
+			counted.Store(0)
+		}
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+		fmt.Println("done", i+1)
+		counted.Store(1)
 	}
-	if _, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", Name: "s"}); err != nil {
-		return err
-	}
-	if out, err := exec.Command("sh", "-ec", `echo later >"$0/later"`, m).CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	if _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); err != nil {
-		return err
-	}
-	return h.Close()
+	return nil
 }
 
-// TestKernelKilled kills a process that uses the kernel engine between its steps.
+// kernelSteps are the steps of a kernelLife, beginning with what is there before: what the workspace has after each.
+var kernelSteps = []struct {
+	has     string
+	program bool // it is no step of the home
+}{
+	{has: "d one"},
+	{has: "d one"},
+	{has: "e", program: true},
+	{has: "e"}, // the snapshot is there
+	{has: "e later", program: true},
+	{has: "e later"},
+	{has: "e later"},
+	{has: "e two", program: true},
+	{has: "e two"},
+	{has: "e"},
+	{has: "e last", program: true},
+	{has: "e last"},
+	{has: "e last"},
+	{has: "e last"},
+}
+
+// TestKernelKilled kills a process that uses the kernel engine between its steps: at points of this engine, and at some
+// others, or with $SNAPFS_LONG at all.
 func TestKernelKilled(t *testing.T) {
-	for _, c := range []struct{ point, has, snapshot string }{
-		{"mounted", "d one", ""},
-		{"capture committed", "e", "e"},
-		{"upper of the kernel settled", "e later", "e"},
-		{"none", "e later", "e"},
-	} {
-		t.Run(c.point, func(t *testing.T) {
-			work := t.TempDir()
-			m := filepath.Join(work, "m")
-			script(t, work, `mkdir -p "$M/src/d" "$M/m" "$M/b"; echo 1 >"$M/src/one"; echo 2 >"$M/src/d/two"`)
-			t.Cleanup(func() { _ = unix.Unmount(m, unix.MNT_DETACH) }) // a failed test's
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), kernelWork+"="+work, kernelPoint+"="+c.point)
-			out, err := cmd.CombinedOutput()
-			if killed := err != nil && strings.Contains(err.Error(), "killed"); !killed && c.point != "none" {
-				t.Fatalf("it was not killed: %v: %s", err, out)
-			} else if c.point == "none" && err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			h := kernelHome(t, filepath.Join(work, "home"))
-			ctx := t.Context()
-			if _, err := h.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: m, MountOptions: sandbox.MountOptions{Engine: "fuse"}}); err != nil {
-				t.Fatal(err)
-			}
-			if got := strings.TrimSpace(script(t, m, `cd "$M"; echo *`)); got != c.has {
-				t.Errorf("it has %q, not %q", got, c.has)
-			}
-			if c.snapshot == "" {
-				return
-			}
-			b := filepath.Join(work, "b")
-			if _, err := h.Branch(ctx, sandbox.RestoreRequest{Snapshot: "w:s", Name: "b", Mountpoint: b}); err != nil {
-				t.Fatal(err)
-			}
-			if got := strings.TrimSpace(script(t, b, `cd "$M"; echo *; cat e/two e/new`)); got != c.snapshot+"\n2\nnew" {
-				t.Errorf("the snapshot has %q", got)
-			}
-			if _, err := h.Check(ctx, sandbox.CheckRequest{ReadData: true}); err != nil {
-				t.Error(err)
+	for _, point := range []string{"mounted", "capture committed", "upper of the kernel settled", "none"} {
+		kernelKilled(t, point)
+	}
+	if os.Getenv("SNAPFS_LONG") != "" {
+		for n := 1; kernelKilled(t, strconv.Itoa(n)) && !t.Failed(); n++ {
+		}
+		return
+	}
+	rnd := rand.New(rand.NewPCG(testseed.Of(t), 4))
+	for range 12 {
+		kernelKilled(t, strconv.Itoa(1+rnd.IntN(230)))
+	}
+}
+
+// kernelKilled verifies what one child leaves; false if it came to its end.
+func kernelKilled(t *testing.T, at string) (killed bool) {
+	t.Run(at, func(t *testing.T) {
+		work := t.TempDir()
+		m, k, b := filepath.Join(work, "m"), filepath.Join(work, "k"), filepath.Join(work, "b")
+		script(t, work, `mkdir -p "$M/src/d" "$M/m" "$M/k" "$M/b"; echo 1 >"$M/src/one"; echo 2 >"$M/src/d/two"`)
+		t.Cleanup(func() { // a failed test's
+			_ = unix.Unmount(m, unix.MNT_DETACH)
+			_ = unix.Unmount(k, unix.MNT_DETACH)
+		})
+		last := 0
+		child(t.Context(), t, []string{kernelWork + "=" + work, kernelPoint + "=" + at}, nil, func(line []byte, _ func()) {
+			if n, ok := strings.CutPrefix(string(line), "done "); ok {
+				last, _ = strconv.Atoi(n)
+			} else {
+				killed = true
+				t.Log(string(line))
 			}
 		})
+		if !killed && last != len(kernelSteps)-1 {
+			t.Fatal("it has ended after step ", last)
+		}
+		h := kernelHome(t, filepath.Join(work, "home"))
+		ctx := t.Context()
+		fuse := sandbox.MountOptions{Engine: api.EngineFUSE}
+		if _, err := h.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: m, MountOptions: fuse}); err != nil {
+			t.Fatal(err)
+		}
+		next := min(last+1, len(kernelSteps)-1)
+		got := strings.TrimSpace(script(t, m, `cd "$M"; echo *`))
+		if got != kernelSteps[last].has && got != kernelSteps[next].has {
+			t.Errorf("after step %d it has %q", last, got)
+		}
+		_, err := h.Branch(ctx, sandbox.RestoreRequest{Snapshot: "w:s", Name: "b", Mountpoint: b})
+		switch {
+		case errors.Is(err, sandbox.ErrNotFound) && last < 3:
+		case err != nil:
+			t.Error(err)
+		default:
+			if got := script(t, b, `cd "$M"; echo *; cat e/two e/new`); got != "e\n2\nnew\n" {
+				t.Errorf("the snapshot has %q", got)
+			}
+		}
+		if _, err := h.Check(ctx, sandbox.CheckRequest{ReadData: true}); err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"w", "b", "k"} {
+			_, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: name})
+			if err != nil && !errors.Is(err, sandbox.ErrNotFound) && (name != "k" || !errors.Is(err, sandbox.ErrConflict)) {
+				t.Error(err) // k may have been unmounted before
+			}
+		}
+		if left := script(t, work, `ls "$M/home/mnt"; grep "$M" /proc/mounts || true`); left != "" {
+			t.Errorf("what is left: %q", left)
+		}
+	})
+	return killed
+}
+
+// TestKernelLowerLeft: the directory of a lower that a crash has left goes when the home is opened.
+func TestKernelLowerLeft(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	if err := kernelHome(t, home).Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := sandbox.ServiceMountpoint(home, "kernel-lower-0123")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other := sandbox.ServiceMountpoint(home, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := guard.Set(left, info.Sys().(*syscall.Stat_t).Ino); err != nil && !errors.Is(err, guard.ErrUnsupported) {
+		t.Fatal(err)
+	}
+	kernelHome(t, home)
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it is still there: ", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
 	}
 }

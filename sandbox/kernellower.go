@@ -2,10 +2,14 @@ package sandbox
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 
+	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/guard"
 )
 
 // A lower of kernel mounts is a view (snapshotview.go) of layers that need not be those of a snapshot. It is mounted in
@@ -93,4 +97,24 @@ func (h *Home) leaveLower(ctx context.Context, view string) {
 		l.waitGone(ctx, detachWait)
 	}
 	h.dropSnapshotView(ctx, view)
+}
+
+// sweepLowers removes the directories of lowers that a crash has left without a record. Nothing uses the home yet.
+func (h *Home) sweepLowers() {
+	left, err := os.ReadDir(ServiceMountpoint(h.dir, ""))
+	if err != nil {
+		return // nothing was ever mounted there
+	}
+	for _, e := range left {
+		if !strings.HasPrefix(e.Name(), lowerPrefix+"-lower-") || h.catalog.Workspace(e.Name()) != nil {
+			continue
+		}
+		dir := ServiceMountpoint(h.dir, e.Name())
+		if s, err := guard.Look(dir); err == nil && s.Guarded {
+			_ = guard.Clear(dir, s.Inode) // else it is not removed, which is told
+		}
+		if err := hosttree.Rmdir(dir); err != nil {
+			h.log.Warn("the directory of a mount that has ended is still there", "directory", dir, "error", err)
+		}
+	}
 }

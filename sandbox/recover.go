@@ -42,6 +42,7 @@ func (h *Home) recover(ctx context.Context) error {
 		return err
 	}
 	h.sweepReads()
+	h.sweepLowers()
 	mounts, err := readMounts()
 	if err != nil {
 		return err
