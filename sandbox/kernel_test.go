@@ -341,3 +341,34 @@ func TestKernelLinkCounts(t *testing.T) {
 		t.Errorf("the top has %s links, not 4", strings.TrimSpace(got))
 	}
 }
+
+// TestKernelOddHome has a home whose path has what options of mounts give a meaning, and beside it what the path is
+// without that.
+func TestKernelOddHome(t *testing.T) {
+	work := t.TempDir()
+	m, home := filepath.Join(work, "m"), filepath.Join(work, `o\d,d:h=o me\`)
+	other := filepath.Join(work, `od,d:h=o me`, "uppers")
+	h := kernelHome(t, home)
+	ctx := t.Context()
+	if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, upper := range strings.Fields(script(t, home, `cd "$M/uppers"; echo *`)) {
+		script(t, filepath.Join(other, upper), `mkdir -p "$M/upper" "$M/work"; echo >"$M/upper/other"`)
+	}
+	_, err := h.Mount(ctx, sandbox.MountRequest{
+		Workspace: "w", Mountpoint: m, MakeMountpoint: true, MountOptions: sandbox.MountOptions{Engine: "kernel"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := script(t, m, `cd "$M"; echo 1 >one; echo *`); got != "one\n" {
+		t.Errorf("it has %q", got)
+	}
+	if o, err := h.Show(ctx, sandbox.RefRequest{Ref: "w"}); err != nil || o.Workspace.State != api.Mounted {
+		t.Error(o.Workspace, err)
+	}
+	if w, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); err != nil || w.State != api.Unmounted {
+		t.Error(w.State, err)
+	}
+}

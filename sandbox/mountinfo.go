@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+
+	"snapfs/sandbox/internal/mountns"
 )
 
 const mountType = "fuse.snapfs"
@@ -79,14 +81,15 @@ func parseMountinfo(r io.Reader) (mountTable, error) {
 // upperIs begins the option of an overlay that names its upper.
 const upperIs = "upperdir="
 
-// optionEscapes are what mount tables have in place of some characters of options, see seq_show_option in the kernel.
+// optionEscapes are what mount tables have in place of some characters of the values of options, see seq_show_option in
+// the kernel.
 var optionEscapes = strings.NewReplacer(
-	`\`, `\134`, ",", `\054`, "=", `\075`, " ", `\040`, "\t", `\011`, "\n", `\012`,
+	`\`, `\134`, ",", `\054`, " ", `\040`, "\t", `\011`, "\n", `\012`,
 )
 
 // upperOption is how mount tables name an upper. It tells overlays of the kernel apart: their device numbers are soon
 // those of others.
-func upperOption(path string) string { return upperIs + optionEscapes.Replace(path) }
+func upperOption(path string) string { return upperIs + optionEscapes.Replace(mountns.Escaped(path)) }
 
 // longestLine is a little less than what the library reads as one line.
 const longestLine = 60 << 10

@@ -32,6 +32,10 @@ var mergeOptions = [][2]string{
 // exclusive are the options of an overlay that the kernel refuses with EBUSY if another one has its upper.
 var exclusive = [][2]string{{"index", "on"}, {"nfs_export", "off"}, {"uuid", "on"}}
 
+// Escaped is how overlayfs, and its mount table, has the path of an upper or a work directory: backslashes escape there.
+// In the paths of single lowers they do not.
+func Escaped(path string) string { return strings.ReplaceAll(path, `\`, `\\`) }
+
 // make makes the overlay, as a mount that is in no tree yet. What the kernel does for that may ask the server of the
 // lower.
 func (m Merge) make(options [][2]string) (mount int, err error) {
@@ -41,7 +45,7 @@ func (m Merge) make(options [][2]string) (mount int, err error) {
 	}
 	defer func() { _ = unix.Close(fs) }() // what was made lives on in the mount
 	all := append([][2]string{
-		{"source", m.Source}, {"lowerdir+", m.Lower}, {"upperdir", m.Upper}, {"workdir", m.Work},
+		{"source", m.Source}, {"lowerdir+", m.Lower}, {"upperdir", Escaped(m.Upper)}, {"workdir", Escaped(m.Work)},
 	}, options...)
 	for _, o := range all {
 		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
