@@ -114,6 +114,10 @@ func TestKernelEngine(t *testing.T) {
 		if _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: name}); !errors.Is(err, sandbox.ErrConflict) {
 			t.Errorf("what workspaces stand on can be unmounted: %v", err)
 		}
+		_, err := h.Fork(ctx, sandbox.ForkRequest{Workspace: name, Name: "f"})
+		if !errors.Is(err, sandbox.ErrConflict) || strings.Contains(err.Error(), "snapshot") {
+			t.Errorf("a fork of what workspaces stand on: %v", err)
+		}
 	}
 	now := script(t, m, listed)
 	unmount("w")

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,6 +65,12 @@ func (h *Home) lowerLocked(ctx context.Context, base string) (view, path string,
 		return "", "", err
 	}
 	return name, where.Mountpoint, nil
+}
+
+// isLower refuses what cannot be done with a lower, to who calls it a workspace.
+func isLower(w *catalog.Workspace) error {
+	return fmt.Errorf("%w: workspaces that the kernel's overlayfs shows stand on %s: it goes with the last of them",
+		ErrConflict, w.ID)
 }
 
 // leaveLower takes a lower away that no workspace stands on any more.

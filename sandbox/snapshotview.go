@@ -94,6 +94,9 @@ func (h *Home) changeable(w *catalog.Workspace) error {
 	if !w.View {
 		return nil
 	}
+	if w.Lower {
+		return isLower(w)
+	}
 	name := w.Origin
 	if s := h.catalog.Snapshot(name); s != nil {
 		name = fullName(s)

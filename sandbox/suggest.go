@@ -33,7 +33,7 @@ func (h *Home) noWorkspace(who asker, name string) error {
 // noSnapshot says that a reference names no snapshot, in a call that may be about a workspace.
 func (h *Home) noSnapshot(who asker, of *catalog.Workspace, ref string) error {
 	if h.isWorkspace(who, ref) {
-		if w := h.catalog.Workspace(ref); w != nil && w.View {
+		if w := h.catalog.Workspace(ref); w != nil && w.View && !w.Lower {
 			return fmt.Errorf("%w: snapshot %s: that is a view of snapshot %s", ErrNotFound, api.Quoted(ref), w.Origin)
 		}
 		return fmt.Errorf("%w: snapshot %s: that is a workspace: take a snapshot of it first, or fork it",

@@ -39,8 +39,7 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 		return Workspace{}, err
 	}
 	if w.Lower {
-		return Workspace{}, fmt.Errorf("%w: workspaces that the kernel's overlayfs shows stand on %s: it goes with the last of them",
-			ErrConflict, w.ID)
+		return Workspace{}, isLower(w)
 	}
 	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
