@@ -99,6 +99,7 @@ type Home struct {
 	engine engine
 	ops    keylock.Locks[lockorder.HomeOps]
 	lowers keylock.Locks[lockorder.KernelLowers] // see lowerOf
+	probes keylock.Locks[lockorder.KernelProbes] // see upperInUse
 	// Of applies to directories: the directories by the snapshots that are needed, and why interrupted ones could not
 	// be gone on with, by their ids.
 	applying, stuck sync.Map

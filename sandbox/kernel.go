@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -208,10 +209,15 @@ func (a kernelAttachment) Unmount(lazy bool) error {
 	return err
 }
 
-// upperInUse reports whether an overlay of the kernel has an upper.
+// upperInUse reports whether an overlay of the kernel has an upper. One that finds that out has it meanwhile.
 func (h *Home) upperInUse(ctx context.Context, upper uint64) (bool, error) {
+	unlock, err := h.probes.Lock(ctx, strconv.FormatUint(upper, 10))
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
 	work := filepath.Join(h.uppers.Root(upper), "probe")
-	err := os.Mkdir(work, 0o700)
+	err = os.Mkdir(work, 0o700)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		work, err = h.uppers.Work(upper), nil // nothing is done there while an overlay has the upper
 	}

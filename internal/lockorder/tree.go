@@ -89,6 +89,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │  ├─ SourceLayer (leaf)             layers: sourceStore.mu, what was seen of a directory of others
 │  └─ Janitor (leaf)                 sandbox/internal/uppers: janitor.mu
 ├─ Storer                            sandbox/internal/layerstore: Storer.mu, layers that wait to be stored
+├─ KernelProbes (leaf)               sandbox: Home.probes, one per upper: finding out whether an overlay of the kernel has it
 ├─ SquashCache (leaf)                squashfs: Cache.mu, unpacked blocks
 ├─ RefSet (leaf)                     squashfs: refSet.mu
 └─ StoreClose                        chunkstore: Store.closeMu, the call of Close
@@ -201,6 +202,7 @@ type (
 	SourceLayer    struct{}
 	Janitor        struct{}
 	Storer         struct{}
+	KernelProbes   struct{}
 	SquashCache    struct{}
 	RefSet         struct{}
 	StoreClose     struct{}
