@@ -13,6 +13,12 @@
 // OPEN, OPENDIR and FLUSH are answered with ENOSYS, once each: from then on the kernel opens and closes by itself and
 // no file handle exists.
 //
+// Of the lower of a kernel overlayfs, which asks for attributes at each look-up and caches no answer, GETXATTR is answered
+// so as well when no layer has attributes that callers see (layers.Overlay.Attributeless). That stays true: other layers in
+// their place show the same. The kernel says EOPNOTSUPP from then on, where it would say ENODATA. For the kernel's
+// overlayfs, access control lists and capabilities this is one and the same. LISTXATTR is served: programs that list
+// attributes take an empty list for what it is, and some of them fail with EOPNOTSUPP.
+//
 // Directories are always listed with their entries (READDIRPLUS): what is listed is looked up next, by stat, open or
 // unlink, and an entry costs a fraction of a request. The kernel's own guess (READDIRPLUS_AUTO) gives up after the
 // first buffer of a directory, which costs a fifth of the tree in look-ups.
@@ -36,7 +42,7 @@
 //
 //   - what INIT negotiated: it is kept (kept.go), and the protocol server is told again. A version that would negotiate
 //     something else refuses to adopt.
-//   - that OPEN, OPENDIR and FLUSH are not served: the kernel remembers it.
+//   - that OPEN, OPENDIR and FLUSH, and maybe GETXATTR, are not served: the kernel remembers it.
 //   - which thread has asked for capabilities (removals): it is lost, see there for what that means.
 //   - requests that were read and not answered: the kernel gives them out again, see again.go. FORGET is not among
 //     them: a node whose FORGET was read and not handled stays until the unmount.

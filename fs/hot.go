@@ -80,7 +80,7 @@ func hotSize(op uint32) int {
 	switch op {
 	case proto.OpLookup:
 		return 0
-	case proto.OpForget, proto.OpBatchForget, proto.OpInterrupt, proto.OpGetxattr:
+	case proto.OpForget, proto.OpBatchForget, proto.OpInterrupt, proto.OpGetxattr, proto.OpListxattr:
 		return 8
 	case proto.OpGetattr:
 		return 16
@@ -152,16 +152,24 @@ func (s *hot) answer(h *fuse.InHeader, fixed, payload, body []byte) (n int, st f
 		*proto.View[writeOut](body) = writeOut{k, 0}
 		return int(unsafe.Sizeof(writeOut{})), st, true
 	}
-	return s.getxattr(h, proto.View[getxattrIn](fixed).size, payload, body)
+	return s.xattrs(h, proto.View[getxattrIn](fixed).size, payload, body)
 }
 
-// getxattr answers with the value, or with its size if the caller has no room.
-func (s *hot) getxattr(h *fuse.InHeader, size uint32, payload, body []byte) (n int, st fuse.Status, ok bool) {
-	name, whole := nameOf(payload)
-	if !whole || uint64(len(body)) < max(uint64(size), uint64(unsafe.Sizeof(fuse.GetXAttrOut{}))) {
+// xattrs answers GETXATTR and LISTXATTR with the value or the names, or with their size if the caller has no room.
+func (s *hot) xattrs(h *fuse.InHeader, size uint32, payload, body []byte) (n int, st fuse.Status, ok bool) {
+	if uint64(len(body)) < max(uint64(size), uint64(unsafe.Sizeof(fuse.GetXAttrOut{}))) {
 		return 0, 0, false
 	}
-	k, st := s.a.GetXAttr(nil, h, name, body[:size])
+	var k uint32
+	if h.Opcode == proto.OpListxattr {
+		k, st = s.a.ListXAttr(nil, h, body[:size])
+	} else {
+		name, whole := nameOf(payload)
+		if !whole {
+			return 0, 0, false
+		}
+		k, st = s.a.GetXAttr(nil, h, name, body[:size])
+	}
 	if size > 0 {
 		return int(k), st, true
 	}

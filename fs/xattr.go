@@ -9,8 +9,11 @@ import (
 
 const capability = "security.capability"
 
-// GetXAttr reads one attribute. An empty dest asks for the size.
+// GetXAttr reads one attribute. An empty dest asks for the size. Where nothing has any it is declined once.
 func (a *adapter) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
+	if a.o.Attributeless() {
+		return 0, fuse.ENOSYS
+	}
 	v, err := a.o.GetXattr(layers.NodeID(h.NodeId), name)
 	if err != nil {
 		return 0, a.status(err)

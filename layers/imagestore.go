@@ -22,7 +22,12 @@ type imageStore struct {
 	manifest chunkstore.ID // 0: no stored image
 	size     int64
 	rootNum  uint64 // number of the root in the image, see number
+	// attributeless reports whether no inode has attributes but the overlay's own. If in doubt some have.
+	attributeless func() bool
 }
+
+// maxAttributeSets bounds how many sets of attributes are read to find out that none is of interest.
+const maxAttributeSets = 1 << 14
 
 // unpacked caches the metadata of all images of the process.
 var unpacked = squashfs.NewCache(64 << 20)
@@ -61,7 +66,10 @@ func openImageStore(r io.ReaderAt, size int64) (*imageStore, error) {
 	if !isDir(root.Attr().Mode) {
 		return nil, fmt.Errorf("%w: the root is no directory", squashfs.ErrCorrupt)
 	}
-	return &imageStore{im: im, size: size, rootNum: root.Attr().Ino}, nil
+	return &imageStore{
+		im: im, size: size, rootNum: root.Attr().Ino,
+		attributeless: sync.OnceValue(func() bool { return im.XattrsOnly(maxAttributeSets, ownXattr) }),
+	}, nil
 }
 
 // number is an inode's number. Every overlay's root is number 1, so what has that number in an image of another tool

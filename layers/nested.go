@@ -1,6 +1,10 @@
 package layers
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // With Options.Nested the overlay is the lower of a kernel overlayfs, which hides trusted.overlay.* from its callers and
 // acts upon them. What users have stored under such names lies escaped in the layers, and is shown so: the kernel
@@ -27,6 +31,19 @@ func (o *Overlay) nestItems(n *node, items []dirItem) error {
 		items[i].typ = h.attr.Mode & unix.S_IFMT
 	}
 	return nil
+}
+
+// Attributeless reports whether nothing in the overlay has, and ever will have, an attribute that callers see. Only of the
+// lower of a kernel overlayfs is that found out, and only when all layers are in images: false is no answer.
+func (o *Overlay) Attributeless() bool {
+	if !o.opts.Nested {
+		return false
+	}
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	return !slices.ContainsFunc(o.stack, func(l *layer) bool {
+		return l.lower.image == nil || !l.lower.image.attributeless()
+	})
 }
 
 // rawXattr is what the layers call an attribute of this overlay's callers.

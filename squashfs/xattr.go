@@ -2,6 +2,7 @@ package squashfs
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync/atomic"
 )
 
@@ -87,6 +88,25 @@ func (im *Image) xattrSet(index uint32, want func(name string) bool) ([]Xattr, e
 		slot.Store(&knownSet{index, list})
 	}
 	return list, nil
+}
+
+// XattrsOnly reports whether every attribute in the image has a name that allowed takes. It says no of what cannot be
+// read, and of an image with more than most different sets of attributes, of which it reads none.
+func (im *Image) XattrsOnly(most uint32, allowed func(name string) bool) bool {
+	if im.sb.xattrTable == noTable {
+		return true
+	}
+	where, err := im.xattrs.get(im.xattrTables)
+	if err != nil || where.ids.count > uint64(most) {
+		return false
+	}
+	for i := range uint32(where.ids.count) {
+		list, err := im.xattrSet(i, func(string) bool { return false })
+		if err != nil || slices.ContainsFunc(list, func(x Xattr) bool { return !allowed(x.Name) }) {
+			return false
+		}
+	}
+	return true
 }
 
 func (im *Image) xattrCursor(in region, ref Ref) (cursor, error) {
