@@ -170,3 +170,74 @@ func (p location) listLong() ([]string, error) {
 	}
 	return names, err
 }
+
+// TestAttributeless checks that attributes are found wherever they are, and that those of the overlay itself do not count.
+func TestAttributeless(t *testing.T) {
+	base := t.TempDir()
+	if err := errors.Join(os.MkdirAll(base+"/d/sub", 0o755), os.WriteFile(base+"/d/f", []byte("text"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t)
+	// image is a tree of changes on that of base, in a layer of its own.
+	image := func(name string, change func(r *rig) error) *Lower {
+		r := newRig(t, base)
+		if err := change(r); err != nil {
+			t.Fatal(name, err)
+		}
+		r.seal()
+		m, err := Store(t.Context(), s, r.lowers[0], r.lowers[1:], StoreOptions{}, nil)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		l := openStored(t, s, name, m)
+		t.Cleanup(func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return l
+	}
+	set := func(name string) func(r *rig) error {
+		return func(r *rig) error {
+			return r.on("d/f", func(n NodeID) error { return r.o.SetXattr(n, name, []byte("v"), 0) })
+		}
+	}
+	plain := image("plain", func(r *rig) error { return r.mkdir("new", 0o755) })
+	own := image("own", func(r *rig) error {
+		return errors.Join(r.unlink("d/f"), r.rename("d", "moved", 0), r.mkdir("d", 0o755))
+	})
+	user, escaped := image("user", set("user.a")), image("escaped", set(xattrOpaque))
+	dir, err := OpenSealed("dir", t.TempDir(), 1<<48)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := dir.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []struct {
+		name   string
+		stack  []*Lower
+		nested bool
+		want   bool
+	}{
+		{"plain", []*Lower{plain}, true, true},
+		{"own", []*Lower{own, plain}, true, true},
+		{"own, as a mount of users", []*Lower{own, plain}, false, false},
+		{"user", []*Lower{plain, user}, true, false},
+		{"escaped", []*Lower{escaped, plain}, true, false},
+		{"directory", []*Lower{plain, dir}, true, false},
+	} {
+		o, err := New("", "", c.stack, Options{ReadOnly: true, Nested: c.nested})
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		if got := o.Attributeless(); got != c.want {
+			t.Errorf("%s: without attributes: %v", c.name, got)
+		}
+		if err := o.Close(); err != nil {
+			t.Error(c.name, err)
+		}
+	}
+}
