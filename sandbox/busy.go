@@ -1,18 +1,11 @@
 package sandbox
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"snapfs/internal/processes"
-
-	"github.com/moby/sys/mountinfo"
 )
 
 // BusyMount is a mount that programs use.
@@ -35,11 +28,11 @@ func (h *Home) Busy(ctx context.Context) ([]BusyMount, error) {
 	}
 	defer end()
 	var busy []BusyMount
-	copies := copiesElsewhere()
+	copies := h.copiesElsewhere()
 	for _, l := range h.allLive() {
 		by := strings.TrimPrefix(usedBy(l), " by ")
 		if by == "" {
-			by = copies[l.device]
+			by = copies[l]
 		}
 		if by != "" {
 			busy = append(busy, BusyMount{Workspace: l.workspace(), Mountpoint: l.at().path, By: by, Kept: h.isKept(l)})
@@ -66,62 +59,36 @@ func (h *Home) UsedBy(ctx context.Context, workspace string) (string, error) {
 		return by, nil
 	}
 	by := ""
-	eachFUSEMount("", func(dir string, pid int, m *mountinfo.Info) {
-		if fmt.Sprintf("%d:%d", m.Major, m.Minor) == l.device && (m.Mountpoint != l.at().path || isApart(m) && !ownNamespace(dir)) {
-			by = copyOf(dir, pid)
+	h.eachNamespace(func(v view, mounts mountTable) bool {
+		for _, e := range mounts {
+			if l.is(e) && (e.point != l.at().path || e.apart && !v.own()) {
+				by = copyOf(v)
+				return false
+			}
 		}
+		return true
 	})
 	return by, nil
 }
 
-// copiesElsewhere maps the devices of FUSE mounts to a process that has a copy in its mount namespace, other than ours,
-// which stays there when the mount is taken away here.
-func copiesElsewhere() map[string]string {
-	own, _ := os.Readlink("/proc/self/ns/mnt") // without it, all that is ours is taken for busy
-	copies := map[string]string{}
-	eachFUSEMount(own, func(dir string, pid int, m *mountinfo.Info) {
-		if isApart(m) {
-			copies[fmt.Sprintf("%d:%d", m.Major, m.Minor)] = copyOf(dir, pid)
+// copiesElsewhere maps mounts to a process that has a copy in its mount namespace, other than ours, which stays there when
+// the mount is taken away here.
+func (h *Home) copiesElsewhere() map[*live]string {
+	copies, all := map[*live]string{}, h.allLive()
+	h.eachNamespace(func(v view, mounts mountTable) bool {
+		if v.own() {
+			return true
 		}
+		for _, l := range all {
+			if slices.ContainsFunc(mounts, func(e mountEntry) bool { return e.apart && l.is(e) }) {
+				copies[l] = copyOf(v)
+			}
+		}
+		return true
 	})
 	return copies
 }
 
-// isApart reports whether a mount of another namespace stays there when it is taken away in this one.
-func isApart(m *mountinfo.Info) bool {
-	return !strings.Contains(m.Optional, "shared:") && !strings.Contains(m.Optional, "master:")
-}
-
-// ownNamespace reports whether a process is in the mount namespace of this one.
-func ownNamespace(dir string) bool {
-	own, ownErr := os.Readlink("/proc/self/ns/mnt")
-	its, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
-	return ownErr == nil && err == nil && own == its
-}
-
-func copyOf(dir string, pid int) string {
-	return "a copy in the mount namespace of " + processName(dir, pid)
-}
-
-// eachFUSEMount calls fn for the FUSE mounts of each mount namespace but one, with a process that is in it.
-func eachFUSEMount(but string, fn func(dir string, pid int, m *mountinfo.Info)) {
-	seen := map[string]bool{but: true}
-	processes.Each(func(dir string, pid int) bool {
-		ns, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
-		if err != nil || seen[ns] {
-			return true // it has ended
-		}
-		seen[ns] = true
-		f, err := os.Open(filepath.Join(dir, "mountinfo"))
-		if err != nil {
-			return true
-		}
-		defer func() { _ = f.Close() }() // opened for reading
-		lines := &shortLines{in: bufio.NewReaderSize(f, longestLine)}
-		mounts, _ := mountinfo.GetMountsFromReader(lines, mountinfo.FSTypeFilter(mountType))
-		for _, m := range mounts {
-			fn(dir, pid, m)
-		}
-		return true
-	})
+func copyOf(v view) string {
+	return "a copy in the mount namespace of " + processName(fmt.Sprintf("/proc/%d", v.pid), v.pid)
 }

@@ -119,6 +119,7 @@ type Home struct {
 	followers   followers // get every event once it is durable
 	storer      *layerstore.Storer
 	kernelWatch sync.Once
+	abandoned   sync.Map // of abandonedUpper by number
 	yielder     *yield.Yielder
 	working     working
 	host        *hostProbe

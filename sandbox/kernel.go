@@ -72,6 +72,7 @@ func (h *Home) mayUseKernel(ctx context.Context, w *catalog.Workspace, opts Moun
 type kernelMount struct {
 	home   *Home
 	device string // major:minor
+	id     uint64 // of the mount
 	view   view
 	upper  uint64
 	option string        // the upper as mount tables name it
@@ -112,13 +113,13 @@ func (h *Home) mountKernel(
 	if err != nil {
 		return nil, classify(fmt.Errorf("mounting %s at %s: %w", w.ID, at.path, err))
 	}
-	return h.newKernelMount(w, p.Device, at.view), nil
+	return h.newKernelMount(w, p.Device, p.ID, at.view), nil
 }
 
-func (h *Home) newKernelMount(w *catalog.Workspace, device uint64, v view) *kernelMount {
+func (h *Home) newKernelMount(w *catalog.Workspace, device, id uint64, v view) *kernelMount {
 	done := make(chan struct{})
 	return &kernelMount{
-		home: h, device: fmt.Sprintf("%d:%d", unix.Major(device), unix.Minor(device)), view: v,
+		home: h, device: fmt.Sprintf("%d:%d", unix.Major(device), unix.Minor(device)), id: id, view: v,
 		upper: w.Upper, option: upperOption(h.uppers.Path(w.Upper)), done: done, ended: sync.OnceFunc(func() { close(done) }),
 	}
 }
@@ -270,7 +271,7 @@ func (h *Home) takeOverKernels(ctx context.Context) error {
 }
 
 func (h *Home) takeOverKernel(ctx context.Context, w *catalog.Workspace, at mountLocation, e mountEntry) error {
-	m := h.newKernelMount(w, deviceNumber(e.device), at.view)
+	m := h.newKernelMount(w, deviceNumber(e.device), e.id, at.view)
 	if w.Kernel.View != "" && h.liveOf(w.Kernel.View) == nil {
 		h.log.Warn("nobody answers for what a mount stands on: it is taken away", "workspace", w.ID, "mountpoint", at.path)
 		return kernelAttachment{apartMount{h, at, m.device}, m}.Unmount(true)
@@ -353,7 +354,10 @@ func (h *Home) readyForKernel(ctx context.Context, w *catalog.Workspace) (*catal
 	if w.Base == "" && empty {
 		return w, nil
 	}
-	err = h.freeze(ctx, w.ID, false, func(_ *catalog.Change, w *catalog.Workspace, top string) error {
+	err = h.freeze(ctx, w.ID, false, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
+		for _, l := range ch.PutLayers {
+			l.Follows = h.followed(w) // no snapshot has it
+		}
 		w.Base = top
 		return nil
 	})

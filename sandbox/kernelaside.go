@@ -1,59 +1,50 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/sandbox/internal/catalog"
 )
 
 // aside runs a change of the tree of a workspace that the kernel's overlayfs may show. That cannot follow, so the mount
-// is taken away and made again: ErrConflict if programs, or copies of the mount, would be left with the old tree. The
-// caller holds the workspace's lock.
+// is taken away and made again: ErrConflict if programs, or copies of the mount, would be left with the old tree, unless
+// force leaves it to them. The caller holds the workspace's lock.
 func (h *Home) aside(
-	ctx context.Context, w *catalog.Workspace, session string, change func(w *catalog.Workspace) error,
+	ctx context.Context, w *catalog.Workspace, session string, force bool, change func(w *catalog.Workspace) error,
 ) error {
 	l := h.liveOf(w.ID)
-	if l.kernel() == nil {
-		now, err := h.settled(ctx, w)
+	state := Unmounted
+	if l.kernel() != nil {
+		mounts, err := readMounts()
+		if err != nil {
+			return err
+		}
+		state = l.state(mounts)
+	}
+	if state == Unmounted { // also what FUSE shows
+		now, err := h.leaveTree(ctx, h.catalog.Workspace(w.ID), force)
 		if err != nil {
 			return err
 		}
 		return change(now)
-	}
-	mounts, err := readMounts()
-	if err != nil {
-		return err
-	}
-	switch l.state(mounts) {
-	case Unmounted: // it has ended
-		now, err := h.settled(ctx, h.catalog.Workspace(w.ID))
-		if err != nil {
-			return err
-		}
-		return change(now)
-	case Detached:
-		return fmt.Errorf("%w: workspace %s is detached: %s", ErrConflict, w.ID, h.detachedHolder(l))
-	}
-	if by := h.copiesOf(l); by != "" {
-		return fmt.Errorf("%w: workspace %s is mounted by the kernel's overlayfs, and %s would keep the old tree: end that, "+
-			"or mount it with --engine fuse", ErrConflict, w.ID, by)
 	}
 	how, made := l.shown.Load(), w.Mount != nil && w.Mount.Made
-	if err := h.unmount(ctx, l, false); err != nil {
+	if err := h.takeAside(ctx, l, w, state, force); err != nil {
 		return err
 	}
-	if !l.mount.Ended() {
-		h.leaveDetached(h.catalog.Workspace(w.ID))
-		return fmt.Errorf("%w: workspace %s is unmounted, but programs still use its mount: end them, and mount it again",
-			ErrConflict, w.ID)
-	}
 	ctx = context.WithoutCancel(ctx)
-	now, err := h.settled(ctx, h.catalog.Workspace(w.ID))
+	now, err := h.leaveTree(ctx, h.catalog.Workspace(w.ID), force)
 	if err == nil {
 		err = change(now)
+	}
+	if state == Detached {
+		return err
 	}
 	if !how.at.view.own() {
 		ctx = context.WithValue(ctx, viewKey{}, how.at.view)
@@ -62,6 +53,45 @@ func (h *Home) aside(
 		err = errors.Join(err, fmt.Errorf("workspace %s is not mounted any more: %w", w.ID, e))
 	}
 	return err
+}
+
+// takeAside takes the mount of a workspace by the kernel's overlayfs away. With force it is given up where programs hold it.
+func (h *Home) takeAside(ctx context.Context, l *live, w *catalog.Workspace, state WorkspaceState, force bool) error {
+	if force {
+		if err := l.shown.Load().attached.Unmount(true); err != nil {
+			return classify(fmt.Errorf("unmounting %s: %w", l.at().path, err))
+		}
+		l.kernel().ended() // for this process; leaveTree finds out whether it has
+		if !l.waitGone(context.WithoutCancel(ctx), endWait) {
+			return fmt.Errorf("%w: the mount of workspace %s does not end", ErrUnavailable, w.ID)
+		}
+		return nil
+	}
+	const do = "end that, use --force (force), which leaves the old tree to it, or mount it with --engine fuse"
+	if state == Detached {
+		return fmt.Errorf("%w: workspace %s is detached: %s", ErrConflict, w.ID, h.detachedHolder(l))
+	}
+	if by := h.copiesOf(l); by != "" {
+		return fmt.Errorf("%w: workspace %s is mounted by the kernel's overlayfs, and %s would keep the old tree: %s",
+			ErrConflict, w.ID, by, do)
+	}
+	err := l.shown.Load().attached.Unmount(false)
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("%w: workspace %s is mounted by the kernel's overlayfs, and used%s, which would keep the old tree: %s",
+			ErrConflict, w.ID, cmp.Or(h.holdsInside(l), usedBy(l)), do)
+	}
+	if err != nil {
+		return classify(fmt.Errorf("unmounting %s: %w", l.at().path, err))
+	}
+	if !l.waitGone(ctx, detachWait) && l.mount.Ended() {
+		l.waitGone(ctx, endWait)
+	}
+	if !l.mount.Ended() {
+		h.leaveDetached(h.catalog.Workspace(w.ID))
+		return fmt.Errorf("%w: workspace %s is unmounted, but programs still use its mount: end them, and mount it again",
+			ErrConflict, w.ID)
+	}
+	return nil
 }
 
 // copiesOf names a process that sees another mount of a connection than the one that is recorded; "" if there is none.
@@ -78,7 +108,7 @@ func (h *Home) copiesOf(l *live) (by string) {
 		if sameNamespace(v, l.at().view) || !slices.ContainsFunc(mounts, stays) {
 			return true
 		}
-		by = "a copy of the mount in the mount namespace of " + processName(fmt.Sprintf("/proc/%d", v.pid), v.pid)
+		by = copyOf(v)
 		return false
 	})
 	return by

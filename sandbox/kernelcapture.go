@@ -204,6 +204,18 @@ func (h *Home) comparedWith(s *catalog.Snapshot) string {
 	return s.ParentTop
 }
 
+// followed is the layer with the state of a workspace's newest snapshot, which the layer of an upper that no snapshot has
+// follows; "" if there is none.
+func (h *Home) followed(w *catalog.Workspace) string {
+	if last := h.lastCapture(w); last != nil {
+		return last.ID
+	}
+	if head := h.catalog.Snapshot(w.Head); head != nil {
+		return head.Top
+	}
+	return ""
+}
+
 // newestState is the layer with the newest state of a workspace that a snapshot has, or that the upper stands on.
 func (h *Home) newestState(w *catalog.Workspace) string {
 	if last := h.lastCapture(w); last != nil {

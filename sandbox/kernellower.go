@@ -85,6 +85,9 @@ func (h *Home) leaveLower(ctx context.Context, view string) {
 		return
 	}
 	defer unlock()
+	if h.holdsAbandoned(view) {
+		return
+	}
 	for _, other := range h.catalog.Workspaces() {
 		if other.Kernel != nil && other.Kernel.View == view {
 			return

@@ -39,8 +39,7 @@ func (h *Home) mayTakeUpper(ctx context.Context, w *catalog.Workspace) error {
 		return classify(fmt.Errorf("workspace %s was mounted by the kernel's overlayfs: %w", w.ID, err))
 	}
 	if used {
-		return fmt.Errorf("%w: programs still use a mount of workspace %s by the kernel's overlayfs that was taken away, "+
-			"or a copy of it: end them", ErrConflict, w.ID)
+		return fmt.Errorf("%w: workspace %s: %w%s: end them", ErrConflict, w.ID, errUpperHeld, h.heldBy(ctx, w))
 	}
 	return nil
 }
@@ -101,10 +100,7 @@ func (h *Home) settleUpper(ctx context.Context, w *catalog.Workspace) error {
 		if err := h.finishUpper(ctx, w); err != nil {
 			return err
 		}
-		layer = &catalog.Layer{ID: h.catalog.NewID(), Parent: w.Base, State: Sealed, Upper: w.Upper}
-		if last != nil {
-			layer.Follows = last.ID
-		}
+		layer = &catalog.Layer{ID: h.catalog.NewID(), Parent: w.Base, State: Sealed, Upper: w.Upper, Follows: h.followed(w)}
 		base = layer.ID
 	}
 	upper, err := h.upperOver(ctx, base)
@@ -142,7 +138,7 @@ func (h *Home) settleUpper(ctx context.Context, w *catalog.Workspace) error {
 	return nil
 }
 
-// changedByKernel reports whether anything was written to an upper that no overlay of the kernel has any more.
+// changedByKernel reports whether anything was written to the upper of a kernel mount.
 func (h *Home) changedByKernel(ctx context.Context, w *catalog.Workspace) (bool, error) {
 	stack, err := h.cache.Open(ctx, w.Base)
 	if err != nil {

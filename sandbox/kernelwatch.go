@@ -18,13 +18,14 @@ func (h *Home) watchKernels() { h.kernelWatch.Do(func() { h.work.Go(h.lookAtKern
 func (h *Home) lookAtKernels() {
 	tick := time.NewTicker(kernelLook)
 	defer tick.Stop()
-	probed := map[*kernelMount]time.Time{}
+	probed, abandoned := map[*kernelMount]time.Time{}, map[uint64]time.Time{}
 	for {
 		select {
 		case <-h.ctx.Done():
 			return
 		case <-tick.C:
 		}
+		h.lookAtAbandoned(h.ctx, abandoned)
 		mounts, err := h.mounts.read()
 		if err != nil {
 			continue

@@ -20,6 +20,7 @@ const mountType = "fuse.snapfs"
 
 // mountEntry is one line of /proc/PID/mountinfo (proc(5)).
 type mountEntry struct {
+	id     uint64 // of the mount
 	device string // major:minor
 	root   string // of the mount in the file system
 	point  string
@@ -63,7 +64,7 @@ func parseMountinfo(r io.Reader) (mountTable, error) {
 	for _, m := range mounts {
 		device := strconv.Itoa(m.Major) + ":" + strconv.Itoa(m.Minor)
 		e := mountEntry{
-			device: device, root: m.Root, point: m.Mountpoint, fstype: m.FSType, source: m.Source,
+			id: uint64(m.ID), device: device, root: m.Root, point: m.Mountpoint, fstype: m.FSType, source: m.Source,
 			apart: !strings.Contains(m.Optional, "shared:") && !strings.Contains(m.Optional, "master:"),
 		}
 		if m.FSType == overlayType {

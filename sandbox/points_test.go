@@ -26,8 +26,9 @@ var rarePoints = map[string]string{
 	"documents of a lost snapshot removed": "catalog's TestSweepTied",
 	"directory of services' mounts made":   "TestAPI/MountOfService",
 
-	"capture committed":           "TestKernelKilled",
-	"upper of the kernel settled": "TestKernelKilled",
+	"capture committed":             "TestKernelKilled",
+	"upper of the kernel settled":   "TestKernelKilled",
+	"upper of the kernel abandoned": "TestKernelForce",
 
 	"stray upper set aside": "TestOpenSetsAside",
 	"marker mended":         "TestRebuildMarker",

@@ -28,6 +28,9 @@ func (h *Home) recover(ctx context.Context) error {
 	if err := h.remakeLost(); err != nil {
 		return err
 	}
+	if err := h.findAbandoned(ctx); err != nil {
+		return err
+	}
 	trash, err := h.catalog.Trash(ctx)
 	if err != nil {
 		return err

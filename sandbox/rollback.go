@@ -60,7 +60,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult,
 	var result RollbackResult
 	var kept *catalog.Snapshot
 	e := h.event(EventRolledBack, w.ID, session, s.ID, s.Name)
-	err = h.aside(ctx, w, session, func(w *catalog.Workspace) (err error) {
+	err = h.aside(ctx, w, session, r.Force, func(w *catalog.Workspace) (err error) {
 		if r.Discard {
 			return h.rollbackLocked(ctx, w.ID, move{to: s, event: e, held: w.Paused})
 		}

@@ -44,8 +44,13 @@ func (h *Home) step(
 		return UndoResult{}, err
 	}
 	defer unlock()
+	if r.Force { // what cannot be done is refused before programs lose the tree
+		if err := h.stepsThere(w, what, max(r.Steps, 1)); err != nil {
+			return UndoResult{}, err
+		}
+	}
 	var kept *catalog.Snapshot
-	err = h.aside(ctx, w, session, func(w *catalog.Workspace) (err error) {
+	err = h.aside(ctx, w, session, r.Force, func(w *catalog.Workspace) (err error) {
 		kept, err = do(ctx, w, session, max(r.Steps, 1))
 		return err
 	})
@@ -71,9 +76,8 @@ func (h *Home) step(
 func (h *Home) undoLocked(
 	ctx context.Context, w *catalog.Workspace, session string, steps int,
 ) (kept *catalog.Snapshot, err error) {
-	line, at := h.position(w)
-	if most := len(line) - 1 - at; steps > most+1 { // what is unsaved counts as one
-		return nil, h.tooFar(w, "undo", most)
+	if err := h.stepsThere(w, "undo", steps); err != nil {
+		return nil, err
 	}
 	l, held := h.liveOf(w.ID), w.Paused
 	if l != nil && !w.Paused {
@@ -88,7 +92,7 @@ func (h *Home) undoLocked(
 		return nil, err
 	}
 	w = h.catalog.Workspace(w.ID)
-	line, at = h.position(w)
+	line, at := h.position(w)
 	if at+steps >= len(line) || line[0].snapshot == nil {
 		return kept, fmt.Errorf("%w: turns of workspace %s were deleted meanwhile: try again", ErrConflict, w.ID)
 	}
@@ -172,16 +176,29 @@ func (h *Home) nameBase(ctx context.Context, name, session string) error {
 func (h *Home) redoLocked(
 	ctx context.Context, w *catalog.Workspace, session string, steps int,
 ) (kept *catalog.Snapshot, err error) {
-	line, at := h.position(w)
-	if at < steps {
-		return nil, h.tooFar(w, "redo", max(at, 0))
+	if err := h.stepsThere(w, "redo", steps); err != nil {
+		return nil, err
 	}
+	line, at := h.position(w)
 	to := line[at-steps].snapshot
 	if err := h.restorable(to); err != nil {
 		return nil, err
 	}
 	e := h.event(EventRolledBack, w.ID, session, to.ID, "redo to "+line[at-steps].String())
 	return h.rollbackKeeping(ctx, w.ID, session, move{to: to, event: e, redo: line[0].snapshot.ID})
+}
+
+// stepsThere refuses what is too far whatever is unsaved.
+func (h *Home) stepsThere(w *catalog.Workspace, what string, steps int) error {
+	line, at := h.position(w)
+	most, unsaved := len(line)-1-at, 1
+	if what == "redo" {
+		most, unsaved = max(at, 0), 0
+	}
+	if steps > most+unsaved {
+		return h.tooFar(w, what, most)
+	}
+	return nil
 }
 
 // tooFar says that there are not so many steps.

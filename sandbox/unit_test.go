@@ -19,9 +19,9 @@ func TestParseMountinfo(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := mountTable{
-		{"253:0", "/", "/", "ext4", "/dev/vda", false, ""},
-		{"0:55", "/", "/mnt/a b", "fuse.snapfs", "w 1", false, ""},
-		{"0:56", "/", "/mnt/a b", "tmpfs", "none", true, ""},
+		{22, "253:0", "/", "/", "ext4", "/dev/vda", false, ""},
+		{36, "0:55", "/", "/mnt/a b", "fuse.snapfs", "w 1", false, ""},
+		{40, "0:56", "/", "/mnt/a b", "tmpfs", "none", true, ""},
 	}
 	if !slices.Equal(table, want) {
 		t.Errorf("got %+v", table)
@@ -42,8 +42,8 @@ func TestParseMountinfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = append(want, mountEntry{"0:57", "/", "/long", "overlay", "overlay", true, ""}, mountEntry{"0:58", "/", "/empty", "tmpfs", "", true, ""},
-		mountEntry{"0:59", "/", "/m\t\n\\", "tmpfs", " \t\n\\#", true, ""})
+	want = append(want, mountEntry{41, "0:57", "/", "/long", "overlay", "overlay", true, ""}, mountEntry{42, "0:58", "/", "/empty", "tmpfs", "", true, ""},
+		mountEntry{43, "0:59", "/", "/m\t\n\\", "tmpfs", " \t\n\\#", true, ""})
 	if !slices.Equal(table, want) {
 		t.Errorf("got %+v", table)
 	}

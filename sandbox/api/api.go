@@ -284,6 +284,9 @@ type RollbackRequest struct {
 	Snapshot  string `json:"snapshot"`
 	Foreign   bool   `json:"foreign,omitempty"` // also to a snapshot that is not of the workspace's history
 	Discard   bool   `json:"discard,omitempty"` // keep nothing of what no snapshot has
+	// Force leaves the old tree of a mount by the kernel's overlayfs to the programs and copies that would keep it, with
+	// what they go on writing; else they are a conflict. It has no effect on what FUSE shows, where they see the change.
+	Force bool `json:"force,omitempty"`
 }
 
 // RollbackResult is the workspace after a rollback, and what it had that no snapshot had: a snapshot without a name,

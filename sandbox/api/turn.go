@@ -71,6 +71,7 @@ type UndoRequest struct {
 	Access
 	Workspace string `json:"workspace"`
 	Steps     int    `json:"steps,omitempty"`
+	Force     bool   `json:"force,omitempty"` // as of RollbackRequest
 }
 
 // UndoResult is the workspace after it has been moved, and what it had that no snapshot had. Undo makes that a turn, to

@@ -189,8 +189,13 @@ func (a *app) umount(ctx context.Context, c *client.Client, name string, force b
 		}
 	}
 	if err == nil && ws.State == api.Detached {
-		a.note("another mount namespace, such as a container's, holds a copy of the mount of %s; '%s' ends it",
-			ws.ID, a.hint("umount --force "+ws.ID))
+		if ws.Engine == api.EngineKernel {
+			a.note("programs still use the mount of %s, or another mount namespace, such as a container's, holds a copy of it: "+
+				"it ends when these end", ws.ID)
+		} else {
+			a.note("another mount namespace, such as a container's, holds a copy of the mount of %s; '%s' ends it",
+				ws.ID, a.hint("umount --force "+ws.ID))
+		}
 	}
 	return ws, err
 }

@@ -21,7 +21,10 @@ SNAP is a snapshot of NAME, or one on which NAME was made. Another one is a conf
 --foreign is given. A name alone means a snapshot of NAME, if it has one of that name.
 
 Programs in the workspace see the change at once. Files that they have open stay usable as they
-were, apart from the tree, until they are closed.
+were, apart from the tree, until they are closed. What the kernel engine shows is unmounted and
+mounted again: while programs, or copies of the mount, would keep the old tree, that is a conflict
+that names them. With --force it is left to them until they end: they read and write it, and what
+they write from then on is lost.
 
 A paused workspace stays paused. A workspace that is mounted read-only is a conflict.`,
 		Example:     "  snapfs rollback app before-upgrade\n  snapfs rollback app before-upgrade --discard",
@@ -45,5 +48,9 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 	}
 	cmd.Flags().BoolVar(&r.Foreign, "foreign", false, "also to a snapshot that is not of the history of NAME")
 	cmd.Flags().BoolVar(&r.Discard, "discard", false, "do not keep what no snapshot has")
+	cmd.Flags().BoolVar(&r.Force, "force", false, forceAside)
 	return cmd
 }
+
+// forceAside is the help of --force of commands that move a workspace in place.
+const forceAside = "kernel engine: leave the old tree to programs that use it"

@@ -163,8 +163,10 @@ func (a *app) stepCommand(
 ) *cobra.Command {
 	cmd.Args = between(1, "NAME", "N")
 	cmd.Annotations = exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)
+	var force bool
+	cmd.Flags().BoolVar(&force, "force", false, forceAside)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r := api.UndoRequest{Access: a.access(), Workspace: args[0], Steps: 1}
+		r := api.UndoRequest{Access: a.access(), Workspace: args[0], Steps: 1, Force: force}
 		if len(args) > 1 {
 			n, err := strconv.Atoi(args[1])
 			if err != nil || n < 1 {

@@ -18,6 +18,7 @@ type Change struct {
 	PutLayers     []*Layer
 	PutTokens     []*Token
 	PutTrash      []uint64    // uppers whose directories are to be removed
+	PutAbandoned  []Abandoned // the same, when no overlay of the kernel has them any more
 	Events        []api.Event // get their ids when they are written
 	Rename        *Rename     // of a workspace: its record is in DelWorkspaces and, by its new name, in PutWorkspaces
 
@@ -84,7 +85,7 @@ func (ch *Change) removes() bool {
 
 // writes reports whether a change has anything to write.
 func (ch *Change) writes() bool {
-	return len(ch.PutWorkspaces)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTokens)+len(ch.PutTrash)+len(ch.Events)+
+	return len(ch.PutWorkspaces)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTokens)+len(ch.PutTrash)+len(ch.PutAbandoned)+len(ch.Events)+
 		len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.DelTokens)+len(ch.delLayers)+len(ch.DelTrash)+len(ch.delEvents)+
 		len(ch.delMerges)+len(ch.delManifests)+len(ch.PutPositions)+len(ch.DelPositions) > 0
 }
@@ -206,6 +207,9 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 	}
 	for _, n := range ch.PutTrash {
 		errs = append(errs, tx.Put(bucketTrash, strconv.FormatUint(n, 10), nil))
+	}
+	for _, a := range ch.PutAbandoned {
+		put(bucketTrash, strconv.FormatUint(a.Upper, 10), a)
 	}
 	for _, w := range ch.DelWorkspaces {
 		errs = append(errs, tx.Delete(bucketWorkspaces, w.ID))

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -24,7 +25,33 @@ func (c *Catalog) Uppers() map[uint64]bool {
 	return named
 }
 
-// Trash lists the uppers that are to be removed.
+// Abandoned is an upper in the trash that an overlay of the kernel may have: programs hold its mount, which was taken away.
+type Abandoned struct {
+	Upper uint64 `json:"upper"`
+	View  string `json:"view,omitempty"` // see Kernel
+}
+
+// Abandoned lists the uppers in the trash that an overlay of the kernel may have.
+func (c *Catalog) Abandoned(ctx context.Context) ([]Abandoned, error) {
+	var all []Abandoned
+	err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
+		all = nil
+		return tx.Scan(bucketTrash, "", func(key string, value []byte) (bool, error) {
+			if len(value) == 0 {
+				return true, nil
+			}
+			var a Abandoned
+			if err := json.Unmarshal(value, &a); err != nil {
+				return false, fmt.Errorf("%w: record %s/%s: %w", api.ErrCorrupt, bucketTrash, api.Quoted(key), err)
+			}
+			all = append(all, a)
+			return true, nil
+		})
+	})
+	return all, errclass.Mark(err)
+}
+
+// Trash lists the uppers that are to be removed, also those that are abandoned.
 func (c *Catalog) Trash(ctx context.Context) (map[uint64]bool, error) {
 	trash := map[uint64]bool{}
 	err := c.store.View(ctx, func(tx *chunkstore.Tx) error {

@@ -68,6 +68,8 @@ func (o order) run() (Place, error) {
 		_, err = c.find()
 	case Attach, Copy, Overlay:
 		err = c.attach()
+	case Users:
+		c.users()
 	case InUse:
 		err = c.inUse()
 	case Detach:

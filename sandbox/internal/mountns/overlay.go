@@ -3,6 +3,7 @@ package mountns
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -86,7 +87,12 @@ func (c *child) merge() (err error) {
 	if c.FDs.Mount, err = c.Merge.make(mergeOptions); err != nil {
 		return err
 	}
-	c.place.Device, _, err = identify(c.FDs.Mount)
+	if c.place.Device, _, err = identify(c.FDs.Mount); err != nil {
+		return err
+	}
+	var st unix.Statx_t
+	err = unix.Statx(c.FDs.Mount, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
+	c.place.ID = st.Mnt_id
 	return err
 }
 
@@ -96,6 +102,7 @@ func (c *child) inUse() error {
 	if c.Merge == nil {
 		return unix.EINVAL
 	}
+	c.Merge.clean() // of a home that was copied, it is about other directories, and the kernel refuses it
 	mount, err := c.Merge.make(exclusive)
 	if errors.Is(err, unix.EBUSY) {
 		c.place.Mounted = true
@@ -107,5 +114,18 @@ func (c *child) inUse() error {
 	if err != nil {
 		return err
 	}
-	return unix.Close(mount)
+	err = unix.Close(mount)
+	c.Merge.clean()
+	return err
+}
+
+// clean removes what an overlay that insists on having its upper alone leaves: which lower and which work directory were
+// the upper's, and the directories that it makes in that.
+func (m Merge) clean() {
+	for _, name := range []string{"trusted.overlay.origin", "trusted.overlay.uuid"} {
+		_ = unix.Lremovexattr(m.Upper, name) // or it has none
+	}
+	for _, name := range []string{"index", "work"} {
+		_ = unix.Rmdir(filepath.Join(m.Work, name)) // or there is none
+	}
 }

@@ -45,6 +45,7 @@ const (
 	Vacate  = "vacate"  // give a directory back: clear its guard, remove it if it was made for the mount
 	Sync    = "sync"    // write back what programs stored through shared mappings
 	Overlay = "overlay" // attach an overlay of the kernel, which is made for it
+	Users   = "users"   // tell by Place.Users which processes use the file system of Device, or the mount ID
 	InUse   = "in use"  // tell by Place.Mounted whether an overlay of the kernel has an upper
 )
 
@@ -60,6 +61,8 @@ type Request struct {
 
 	From   string `json:"from,omitempty"`   // Copy: path of the mount, in the namespace from
 	Device uint64 `json:"device,omitempty"` // of the file system that is meant
+
+	ID uint64 `json:"id,omitempty"` // Users: of a mount, as Place.ID told; 0 if it is not known
 
 	Lazy  bool   `json:"lazy,omitempty"`  // Detach
 	Set   uint64 `json:"set,omitempty"`   // Change, Copy: attributes as mount_setattr(2) has them
@@ -82,6 +85,8 @@ type Place struct {
 	Made    bool   `json:"made,omitempty"`
 	Guarded uint64 `json:"guarded,omitempty"` // inode number of the directory, if it has a guard of ours
 	Device  uint64 `json:"device,omitempty"`  // of an overlay that was made
+	ID      uint64 `json:"id,omitempty"`      // of its mount
+	Users   []User `json:"users,omitempty"`
 }
 
 // answer is what a child prints.
