@@ -175,6 +175,9 @@ func (h *Home) recordMounted(ctx context.Context, name, session string, l *live,
 		h.putMount(ch, name, now)
 		for _, w := range ch.PutWorkspaces {
 			w.Engine = now.Options.Engine
+			if m := l.kernel(); m != nil && w.Kernel != nil {
+				w.Kernel = &catalog.Kernel{View: w.Kernel.View, Device: m.device, ID: m.id}
+			}
 		}
 		event := h.event(EventMounted, name, session, "", how.at.path+" ("+optionList(how.options)+")")
 		ch.Events = append(append(ch.Events, events...), event)

@@ -122,10 +122,10 @@ func (h *Home) detachedHolder(l *live) string {
 
 // heldBy names what keeps the upper of a kernel mount that this process does not show any more, for a message.
 func (h *Home) heldBy(ctx context.Context, w *catalog.Workspace) string {
-	if w.Mount == nil {
+	if w.Kernel.Device == "" {
 		return ""
 	}
-	return usersOf(ctx, w.Mount.Device, 0)
+	return usersOf(ctx, w.Kernel.Device, w.Kernel.ID)
 }
 
 func processName(dir string, pid int) string {

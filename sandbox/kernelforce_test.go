@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"snapfs/sandbox"
+	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/mountns"
 )
 
@@ -42,9 +43,18 @@ func uppersOf(t *testing.T, home, file string) int {
 	return len(found)
 }
 
-// TestKernelForce rolls a workspace back while a program is in it. The program keeps the old tree until it ends, also
-// when the home was closed and opened meanwhile; what it wrote before the rollback is kept, what it wrote after that is
-// lost, and takes no room for longer than it lives.
+// waitForgotten waits until no upper of a home has a file.
+func waitForgotten(t *testing.T, home, file string) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); uppersOf(t, home, file) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("what a program wrote that has ended is still there")
+		}
+	}
+}
+
+// TestKernelForce rolls a workspace back while a program is in it. The program keeps the old tree until it ends; what it
+// wrote before the rollback is kept, what it wrote after that is lost, and takes no room for longer than it lives.
 func TestKernelForce(t *testing.T) {
 	work := t.TempDir()
 	home, m := filepath.Join(work, "home"), filepath.Join(work, "m")
@@ -61,8 +71,7 @@ func TestKernelForce(t *testing.T) {
 	mountByKernel(t, h, "w", m) // the file is below now
 	script(t, m, `echo 2 >"$M/g"`)
 	out := filepath.Join(work, "out")
-	end := startIn(t, m, "sh", "-c", `exec 3>>old; echo before >&3; echo ready; read x; echo after >&3; echo new >new; cat f old g >"`+out+
-		`"; echo >"`+out+`.done"; read x || true`)
+	end := startIn(t, m, "sh", "-c", `exec 3>>old; echo before >&3; echo ready; read x || true; echo after >&3; echo new >new; cat f old g >"`+out+`"`)
 	s, err := h.Show(ctx, sandbox.RefRequest{Ref: "w"})
 	if err != nil {
 		t.Fatal(err)
@@ -102,11 +111,7 @@ func TestKernelForce(t *testing.T) {
 	if text, err := os.ReadFile(out); err != nil || string(text) != "1\nbefore\nafter\n2\n" {
 		t.Errorf("the program has read %q, %v", text, err)
 	}
-	for until := time.Now().Add(time.Minute); uppersOf(t, home, "new") > 0; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("what the program wrote is still there")
-		}
-	}
+	waitForgotten(t, home, "new")
 	if _, err := h.Check(ctx, sandbox.CheckRequest{ReadData: true}); err != nil {
 		t.Error(err)
 	}
@@ -239,5 +244,63 @@ func TestKernelHolders(t *testing.T) {
 			}
 			mountByKernel(t, h, "w", m)
 		}
+	}
+}
+
+// TestKernelForceLater: mounts that somebody took away, and those of an earlier process, are left to the programs that hold
+// them, too. What was left to programs stays theirs when the home is opened again.
+func TestKernelForceLater(t *testing.T) {
+	work := t.TempDir()
+	home, m := filepath.Join(work, "home"), filepath.Join(work, "m")
+	h := kernelHome(t, home)
+	ctx := t.Context()
+	kernelWorkspace(t, h, "w", m)
+	script(t, m, `echo 1 >"$M/f"`)
+	if _, err := h.Turn(ctx, sandbox.TurnRequest{Workspace: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	const hold = `echo ready; read x || true`
+	for _, reopen := range []bool{false, true} {
+		script(t, m, `echo 2 >"$M/g"`)
+		dir, program, how := m, hold, "its working directory"
+		if reopen {
+			dir, program, how = work, "exec 5<"+m+"/f; "+hold, "an open file"
+		}
+		end := startIn(t, dir, "sh", "-c", program)
+		script(t, m, `umount -l "$M"`)
+		if reopen {
+			if err := h.Close(); err != nil {
+				t.Fatal(err)
+			}
+			h = kernelHome(t, home)
+		}
+		if _, err := h.Undo(ctx, sandbox.UndoRequest{Workspace: "w"}); !errors.Is(err, sandbox.ErrConflict) ||
+			!strings.Contains(err.Error(), "(sh) with "+how) {
+			t.Errorf("without force: %v", err)
+		}
+		got, err := h.Undo(ctx, sandbox.UndoRequest{Workspace: "w", Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.State != api.Unmounted || got.KeptTurn == 0 {
+			t.Errorf("%s, kept turn %d", got.State, got.KeptTurn)
+		}
+		mountByKernel(t, h, "w", m)
+		if has := script(t, m, `cd "$M"; echo *`); has != "f\n" {
+			t.Errorf("it has %q", has)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		h = kernelHome(t, home)
+		if _, err := h.GC(ctx, sandbox.GCRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if uppersOf(t, home, "g") == 0 {
+			t.Error("the upper is gone that a program uses")
+		}
+		end()
+		waitForgotten(t, home, "g")
+		mountByKernel(t, h, "w", m)
 	}
 }

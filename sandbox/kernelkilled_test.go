@@ -29,6 +29,9 @@ const (
 	kernelPoint = "SNAPFS_TEST_KERNEL_POINT"
 )
 
+// abandonedPoint is where a child kills itself that rolls back by force while another process is in the mount.
+const abandonedPoint = "upper of the kernel abandoned"
+
 // kernelChild turns this process into such a child.
 func kernelChild() {
 	work, ok := os.LookupEnv(kernelWork)
@@ -104,6 +107,9 @@ func kernelLife(work, at string) error {
 		if kernelSteps[i+1].program {
 			counted.Store(0)
 		}
+		if at == abandonedPoint && i == 4 { // nothing that the program has would end with an unmount
+			step = func() error { return kernelAbandons(ctx, h, work) }
+		}
 		if err := step(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
@@ -111,6 +117,20 @@ func kernelLife(work, at string) error {
 		counted.Store(1)
 	}
 	return nil
+}
+
+// kernelAbandons rolls back by force while another process, whose number it leaves, is in the mount.
+func kernelAbandons(ctx context.Context, h *sandbox.Home, work string) error {
+	c := exec.Command("sleep", "1000")
+	c.Dir = filepath.Join(work, "m")
+	if err := c.Start(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(work, "pid"), []byte(strconv.Itoa(c.Process.Pid)), 0o600); err != nil {
+		return err
+	}
+	_, err := h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: "s", Force: true})
+	return err
 }
 
 // kernelSteps are the steps of a kernelLife, beginning with what is there before: what the workspace has after each.
@@ -137,7 +157,7 @@ var kernelSteps = []struct {
 // TestKernelKilled kills a process that uses the kernel engine between its steps: at points of this engine, and at some
 // others, or with $SNAPFS_LONG at all.
 func TestKernelKilled(t *testing.T) {
-	for _, point := range []string{"mounted", "capture committed", "upper of the kernel settled", "none"} {
+	for _, point := range []string{"mounted", "capture committed", "upper of the kernel settled", abandonedPoint, "none"} {
 		kernelKilled(t, point)
 	}
 	if os.Getenv("SNAPFS_LONG") != "" {
@@ -173,8 +193,19 @@ func kernelKilled(t *testing.T, at string) (killed bool) {
 		if !killed && last != len(kernelSteps)-1 {
 			t.Fatal("it has ended after step ", last)
 		}
-		h := kernelHome(t, filepath.Join(work, "home"))
+		home := filepath.Join(work, "home")
+		h := kernelHome(t, home)
 		ctx := t.Context()
+		if at == abandonedPoint {
+			if _, err := h.GC(ctx, sandbox.GCRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			if uppersOf(t, home, "later") != 1 {
+				t.Error("the upper is gone that a program uses")
+			}
+			script(t, work, `kill "$(cat "$M/pid")"`)
+			waitForgotten(t, home, "later")
+		}
 		fuse := sandbox.MountOptions{Engine: api.EngineFUSE}
 		if _, err := h.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: m, MountOptions: fuse}); err != nil {
 			t.Fatal(err)

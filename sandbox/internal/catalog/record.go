@@ -69,6 +69,9 @@ type Workspace struct {
 // Kernel is how the kernel's overlayfs shows a workspace. Its upper is in the kernel's hands until it becomes a layer.
 type Kernel struct {
 	View string `json:"view,omitempty"` // the workspace whose mount is the lower; "": that is an empty directory
+	// Device and ID are those of the mount, also after it was taken away: what holds it is found by them.
+	Device string `json:"device,omitempty"` // major:minor
+	ID     uint64 `json:"id,omitempty"`
 }
 
 // Reads is the record of what the programs of a workspace read.

@@ -35,6 +35,9 @@ type User struct {
 
 // users finds processes that use the file system of a device, or the mount with an id, also after it was taken away.
 func (c *child) users() {
+	if c.Device == 0 { // that of memory without a file
+		return
+	}
 	processes.Each(func(dir string, pid int) bool {
 		if how := c.uses(dir); how != "" {
 			c.place.Users = append(c.place.Users, User{pid, how})
