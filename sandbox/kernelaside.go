@@ -67,9 +67,10 @@ func (h *Home) takeAside(ctx context.Context, l *live, w *catalog.Workspace, sta
 		}
 		return nil
 	}
-	const do = "end that, use --force (force), which leaves the old tree to it, or mount it with --engine fuse"
+	const leave = "use force (--force), which leaves the old tree to it"
+	const do = "end that, " + leave + ", or mount it with --engine fuse"
 	if state == Detached {
-		return fmt.Errorf("%w: workspace %s is detached: %s", ErrConflict, w.ID, h.detachedHolder(l))
+		return fmt.Errorf("%w: workspace %s is detached: %s, or %s", ErrConflict, w.ID, h.detachedHolder(l), leave)
 	}
 	if by := h.copiesOf(l); by != "" {
 		return fmt.Errorf("%w: workspace %s is mounted by the kernel's overlayfs, and %s would keep the old tree: %s",

@@ -216,6 +216,20 @@ func (h *Home) followed(w *catalog.Workspace) string {
 	return ""
 }
 
+// unsavedInUpper reports whether the kernel's overlayfs has left something in the upper of a workspace, or below it, that
+// no snapshot has. Of a workspace that it does not show, something may be.
+func (h *Home) unsavedInUpper(ctx context.Context, w *catalog.Workspace) (bool, error) {
+	if w.Kernel == nil {
+		return true, nil
+	}
+	changed, err := h.changedByKernel(ctx, w)
+	if err != nil || !changed {
+		return h.unsavedBase(w), err
+	}
+	last := h.lastCapture(w)
+	return last == nil || !h.sameAs(ctx, w, last), nil
+}
+
 // newestState is the layer with the newest state of a workspace that a snapshot has, or that the upper stands on.
 func (h *Home) newestState(w *catalog.Workspace) string {
 	if last := h.lastCapture(w); last != nil {

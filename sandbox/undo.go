@@ -45,7 +45,11 @@ func (h *Home) step(
 	}
 	defer unlock()
 	if r.Force { // what cannot be done is refused before programs lose the tree
-		if err := h.stepsThere(w, what, max(r.Steps, 1)); err != nil {
+		unsaved, err := h.unsavedInUpper(ctx, w)
+		if err == nil {
+			err = h.stepsThere(w, what, max(r.Steps, 1), unsaved)
+		}
+		if err != nil {
 			return UndoResult{}, err
 		}
 	}
@@ -76,7 +80,7 @@ func (h *Home) step(
 func (h *Home) undoLocked(
 	ctx context.Context, w *catalog.Workspace, session string, steps int,
 ) (kept *catalog.Snapshot, err error) {
-	if err := h.stepsThere(w, "undo", steps); err != nil {
+	if err := h.stepsThere(w, "undo", steps, true); err != nil {
 		return nil, err
 	}
 	l, held := h.liveOf(w.ID), w.Paused
@@ -176,7 +180,7 @@ func (h *Home) nameBase(ctx context.Context, name, session string) error {
 func (h *Home) redoLocked(
 	ctx context.Context, w *catalog.Workspace, session string, steps int,
 ) (kept *catalog.Snapshot, err error) {
-	if err := h.stepsThere(w, "redo", steps); err != nil {
+	if err := h.stepsThere(w, "redo", steps, false); err != nil {
 		return nil, err
 	}
 	line, at := h.position(w)
@@ -188,14 +192,14 @@ func (h *Home) redoLocked(
 	return h.rollbackKeeping(ctx, w.ID, session, move{to: to, event: e, redo: line[0].snapshot.ID})
 }
 
-// stepsThere refuses what is too far whatever is unsaved.
-func (h *Home) stepsThere(w *catalog.Workspace, what string, steps int) error {
+// stepsThere refuses what is too far. What is unsaved counts as a step to undo.
+func (h *Home) stepsThere(w *catalog.Workspace, what string, steps int, unsaved bool) error {
 	line, at := h.position(w)
-	most, unsaved := len(line)-1-at, 1
+	most := len(line) - 1 - at
 	if what == "redo" {
-		most, unsaved = max(at, 0), 0
+		most, unsaved = max(at, 0), false
 	}
-	if steps > most+unsaved {
+	if steps > most && (!unsaved || steps > most+1) {
 		return h.tooFar(w, what, most)
 	}
 	return nil

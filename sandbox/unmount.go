@@ -98,8 +98,11 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
 	err := l.shown.Load().attached.Unmount(force)
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%w: %s is in use%s: end the programs or leave the directory, or unmount with force",
-			ErrConflict, l.where(), cmp.Or(h.holdsInside(l), usedBy(l)))
+		do := "end the programs or leave the directory, or unmount with force"
+		if l.kernel() != nil {
+			do += ", which leaves the mount to them: the workspace is detached until they end"
+		}
+		return fmt.Errorf("%w: %s is in use%s: %s", ErrConflict, l.where(), cmp.Or(h.holdsInside(l), usedBy(l)), do)
 	}
 	if err != nil && !force {
 		return classify(fmt.Errorf("unmounting %s: %w", l.at().path, err))

@@ -209,6 +209,33 @@ func TestDetached(t *testing.T) {
 	h.ok("destroy", "ws")
 }
 
+// TestKernelForced: what programs hold of a kernel mount is left to them by force, and not said to end by it.
+func TestKernelForced(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "ws", h.path("ws"), "--engine", "kernel")
+	h.ok("snapshot", "ws", "--name", "s")
+	holder := start(t, h, h.path("ws"), "sh", "-c", `echo >"$1"; echo >kept; exec sleep 60`, "sh", h.path("ready"))
+	shell(t, soon, h.tmp, `until test -e ready -a -e ws/kept; do sleep 0.05; done; rm ready`)
+	h.fails(4, "(sleep) with its working directory", "rollback", "ws", "s")
+	r := h.run("rollback", "ws", "s", "--force")
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.err, "what was unsaved is snapshot")
+	require.NoFileExists(t, h.path("ws/kept"))
+	holder()
+	holder = start(t, h, "/", "unshare", "--mount", "--propagation", "private", "sh", "-c", `echo > "$1"; exec sleep 60`, "sh", h.path("ready"))
+	shell(t, soon, h.tmp, `until test -e ready; do sleep 0.05; done`)
+	r = h.run("umount", "ws")
+	require.Zero(t, r.code, r.err)
+	require.Equal(t, "ws is detached\n", r.out)
+	require.Contains(t, r.err, "it ends when these end")
+	require.NotContains(t, r.err, "--force")
+	h.fails(4, "nothing to undo", "undo", "ws", "--force")
+	require.Equal(t, sandbox.Detached, h.workspace("ws").State)
+	h.ok("rollback", "ws", "s", "--force")
+	require.Equal(t, sandbox.Unmounted, h.workspace("ws").State)
+	holder()
+}
+
 // TestForeignHome holds that a directory that is not ours is refused and not written to.
 func TestForeignHome(t *testing.T) {
 	h := newHome(t)
