@@ -217,16 +217,8 @@ func (h *Home) upperInUse(ctx context.Context, upper uint64) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	work := filepath.Join(h.uppers.Root(upper), "probe")
-	err = os.Mkdir(work, 0o700)
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		work, err = h.uppers.Work(upper), nil // nothing is done there while an overlay has the upper
-	}
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return false, err
-	}
 	p, err := mountns.Run(ctx, mountns.Request{Do: mountns.InUse, Merge: &mountns.Merge{
-		Source: "probe", Lower: filepath.Join(h.dir, emptyDir), Upper: h.uppers.Path(upper), Work: work,
+		Source: "probe", Lower: filepath.Join(h.dir, emptyDir), Upper: h.uppers.Path(upper), Work: h.uppers.Root(upper),
 	}})
 	return p.Mounted, err
 }

@@ -271,6 +271,13 @@ func TestKernelRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	script(t, m, `echo 1 >"$M/f"`)
+	if _, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", Name: "all"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: "w:all"})
+	if err != nil || r.Kept != nil {
+		t.Errorf("a rollback to what it has keeps %+v, %v", r.Kept, err)
+	}
 	for i := range 2 {
 		if _, err := h.Turn(ctx, sandbox.TurnRequest{Workspace: "w"}); err != nil {
 			t.Fatal(err)

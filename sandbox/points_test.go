@@ -142,7 +142,6 @@ func TestPointsComplete(t *testing.T) {
 		"open":            "outside of the home",
 		"left":            "outside of the home",
 		"imageLoader":     "outside of the home",
-		"upperInUse":      "made again by every look",
 	}
 	for _, dir := range parts {
 		eachFunc(t, dir, func(file string, f *ast.FuncDecl) {

@@ -3,14 +3,14 @@ package mountns
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Merge is an overlay of the kernel: what is written to it goes to the directory Upper, and what that does not have is
-// that of Lower. Work is a directory of the file system of Upper. Paths are those of this process.
+// that of Lower. Work is a directory of the file system of Upper; for InUse, one that Upper is in. Paths are those of this
+// process.
 type Merge struct {
 	Source string `json:"source"` // what mount tables call it
 	Lower  string `json:"lower"`
@@ -37,22 +37,33 @@ var exclusive = [][2]string{{"index", "on"}, {"nfs_export", "off"}, {"uuid", "on
 // In the paths of single lowers they do not.
 func Escaped(path string) string { return strings.ReplaceAll(path, `\`, `\\`) }
 
-// make makes the overlay, as a mount that is in no tree yet. What the kernel does for that may ask the server of the
-// lower.
-func (m Merge) make(options [][2]string) (mount int, err error) {
-	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+// begin begins to make the overlay.
+func (m Merge) begin(options [][2]string) (fs int, err error) {
+	fs, err = unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("the kernel's overlayfs: %w", err)
 	}
-	defer func() { _ = unix.Close(fs) }() // what was made lives on in the mount
 	all := append([][2]string{
 		{"source", m.Source}, {"lowerdir+", m.Lower}, {"upperdir", Escaped(m.Upper)}, {"workdir", Escaped(m.Work)},
 	}, options...)
 	for _, o := range all {
 		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
-			return -1, fmt.Errorf("overlayfs, %s=%s: %w%s", o[0], o[1], err, complaints(fs))
+			err = fmt.Errorf("overlayfs, %s=%s: %w%s", o[0], o[1], err, complaints(fs))
+			_ = unix.Close(fs) // nothing was made
+			return -1, err
 		}
 	}
+	return fs, nil
+}
+
+// make makes the overlay, as a mount that is in no tree yet. What the kernel does for that may ask the server of the
+// lower.
+func (m Merge) make(options [][2]string) (mount int, err error) {
+	fs, err := m.begin(options)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(fs) }() // what was made lives on in the mount
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return -1, fmt.Errorf("overlayfs: %w%s", err, complaints(fs))
 	}
@@ -97,35 +108,30 @@ func (c *child) merge() (err error) {
 }
 
 // inUse tells whether an overlay of the kernel has an upper, wherever it is mounted, or held open after it was
-// unmounted: another one with the same upper is refused then, if it insists on having it alone.
+// unmounted: another one with the same upper is refused then, if it insists on having it alone. Work is not to be had with
+// Upper: an upper that is free is refused for that, and nothing is written.
 func (c *child) inUse() error {
 	if c.Merge == nil {
 		return unix.EINVAL
 	}
-	c.Merge.clean() // of a home that was copied, it is about other directories, and the kernel refuses it
-	mount, err := c.Merge.make(exclusive)
-	if errors.Is(err, unix.EBUSY) {
-		c.place.Mounted = true
-		return nil
+	var host unix.Statfs_t
+	if err := unix.Statfs(c.Merge.Upper, &host); err != nil {
+		return fmt.Errorf("%s: %w", c.Merge.Upper, err)
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return nil // it has the upper already, and lacks room for what it would have in Work
+	if host.Flags&unix.ST_RDONLY != 0 { // nothing could be had there
+		return fmt.Errorf("%s: %w", c.Merge.Upper, unix.EROFS)
 	}
+	fs, err := c.Merge.begin(exclusive)
 	if err != nil {
 		return err
 	}
-	err = unix.Close(mount)
-	c.Merge.clean()
-	return err
-}
-
-// clean removes what an overlay that insists on having its upper alone leaves: which lower and which work directory were
-// the upper's, and the directories that it makes in that.
-func (m Merge) clean() {
-	for _, name := range []string{"trusted.overlay.origin", "trusted.overlay.uuid"} {
-		_ = unix.Lremovexattr(m.Upper, name) // or it has none
+	defer func() { _ = unix.Close(fs) }() // nothing was made
+	switch err := unix.FsconfigCreate(fs); {
+	case errors.Is(err, unix.EBUSY):
+		c.place.Mounted = true
+	case err == nil, errors.Is(err, unix.EINVAL):
+	default:
+		return fmt.Errorf("overlayfs: %w%s", err, complaints(fs))
 	}
-	for _, name := range []string{"index", "work"} {
-		_ = unix.Rmdir(filepath.Join(m.Work, name)) // or there is none
-	}
+	return nil
 }
