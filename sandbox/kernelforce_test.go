@@ -117,20 +117,22 @@ func TestKernelForce(t *testing.T) {
 	}
 }
 
-// TestKernelProbe: what tells whether an overlay has an upper leaves nothing in it, and works for a copy of the upper with
-// what it used to leave.
+// TestKernelProbe: what tells whether an overlay has an upper writes nothing to it, and works for one with attributes of
+// another lower.
 func TestKernelProbe(t *testing.T) {
 	work := t.TempDir()
 	t.Cleanup(mountns.Enable())
-	script(t, work, `cd "$M"; mkdir a b u p; setfattr -n trusted.overlay.origin -v 0sAPsdAAEAAAAAAAAAAAAAAAAAAAAAOaObAIlu9rs= u`)
+	script(t, work, `cd "$M"; mkdir a b u; setfattr -n trusted.overlay.origin -v 0sAPsdAAEAAAAAAAAAAAAAAAAAAAAAOaObAIlu9rs= u`)
+	look := func() string { return script(t, work, `cd "$M"; getfattr -d -m - u; stat -c %z u; ls`) }
+	before := look()
 	for _, lower := range []string{"a", "b"} {
 		p, err := mountns.Run(t.Context(), mountns.Request{Do: mountns.InUse, Merge: &mountns.Merge{
-			Source: "probe", Lower: filepath.Join(work, lower), Upper: filepath.Join(work, "u"), Work: filepath.Join(work, "p"),
+			Source: "probe", Lower: filepath.Join(work, lower), Upper: filepath.Join(work, "u"), Work: work,
 		}})
 		if err != nil || p.Mounted {
 			t.Errorf("over %s: %v, %v", lower, p, err)
 		}
-		if got := script(t, work, `cd "$M"; getfattr -d -m - u; ls p`); got != "" {
+		if got := look(); got != before {
 			t.Errorf("over %s it leaves %s", lower, got)
 		}
 	}
