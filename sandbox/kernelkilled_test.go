@@ -157,6 +157,7 @@ var kernelSteps = []struct {
 // TestKernelKilled kills a process that uses the kernel engine between its steps: at points of this engine, and at some
 // others, or with $SNAPFS_LONG at all.
 func TestKernelKilled(t *testing.T) {
+	t.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // else processes that mount keep what they found
 	for _, point := range []string{"mounted", "capture committed", "upper of the kernel settled", abandonedPoint, "none"} {
 		kernelKilled(t, point)
 	}
