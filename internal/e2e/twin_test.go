@@ -3,6 +3,7 @@ package e2e
 import (
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type twins struct {
 	seed      uint64
 	actors    []*twin.Actor
 	name      string // of the workspace that is mounted
+	engines   []string // one of them shows the workspace after each mount; none: that of before
 	overlays  int
 	snapshots []string
 	log       []string
@@ -33,6 +35,14 @@ var long = os.Getenv("SNAPFS_LONG") != ""
 func newTwins(t *testing.T, h *home, seed uint64, actors int, whole bool, options ...string) *twins {
 	t.Helper()
 	w := &twins{h: h, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), name: "ws"}
+	w.begin(actors, whole, options...)
+	return w
+}
+
+// begin makes the twins, and has actors work in them.
+func (w *twins) begin(actors int, whole bool, options ...string) {
+	h, t, seed := w.h, w.h.t, w.seed
+	t.Helper()
 	for i := range actors {
 		maker := twin.Start(t, twin.Config{Tested: h.makeDir("lower/p" + itoa(i)), Seed: seed + uint64(i)})
 		maker.Steps(400)
@@ -41,19 +51,39 @@ func newTwins(t *testing.T, h *home, seed uint64, actors int, whole bool, option
 	// No devices, fifos and sockets: the kernel's overlayfs keeps the inode of a copied-up one that was removed and shows
 	// it in place of a new file that the host gives the same number.
 	shell(t, soon, h.tmp, `find lower ! -type f ! -type d ! -type l -delete
-		find lower -exec touch -h -d @1000000000 {} +; chmod 755 lower/*; chown 0:0 lower/*`)
+		if [ -n "$1" ]; then
+			find lower ! -type d -links +1 -delete # overlays without an index part their names
+			setfattr -n user.one -v 1 lower # a lower without any says EOPNOTSUPP (README, "Engines")
+		fi
+		find lower -exec touch -h -d @1000000000 {} +; chmod 755 lower/*; chown 0:0 lower/*`, strings.Join(w.engines, " "))
 	h.ok("create", "ws", "--from", h.path("lower"))
-	h.ok(append([]string{"mount", "ws", h.makeDir("ws")}, options...)...)
+	h.makeDir("ws")
+	w.mount(options...)
 	h.makeDir("reference")
 	w.overlay(h.path("lower"), "")
 	t.Cleanup(func() { _ = unix.Unmount(h.path("reference"), unix.MNT_DETACH) }) // before the home looks for what is left
 	for i := range actors {
 		w.actors = append(w.actors, twin.Start(t, twin.Config{
 			Tested: h.path("ws/p" + itoa(i)), Reference: h.path("reference/p" + itoa(i)),
-			Seed: seed + 1000 + uint64(i), Whole: whole,
+			Seed: seed + 1000 + uint64(i), Whole: whole, Stacked: w.engines != nil,
 		}))
 	}
-	return w
+}
+
+// mount mounts the workspace, by one of its engines.
+func (w *twins) mount(options ...string) {
+	w.h.t.Helper()
+	w.h.ok(append([]string{"mount", w.name, w.h.path("ws")}, append(w.engine(), options...)...)...)
+}
+
+// engine draws the engine of a mount.
+func (w *twins) engine() []string {
+	if w.engines == nil {
+		return nil
+	}
+	one := w.engines[w.rng.IntN(len(w.engines))]
+	w.note(one)
+	return []string{"--engine", one}
 }
 
 // overlay mounts the reference over a lower or, with the merged tree as upper, over nothing. With metacopy=on the
@@ -61,9 +91,13 @@ func newTwins(t *testing.T, h *home, seed uint64, actors int, whole bool, option
 func (w *twins) overlay(lower, upper string) {
 	w.h.t.Helper()
 	w.overlays++
+	index := "on"
+	if w.engines != nil {
+		index = "off"
+	}
 	dir := w.h.makeDir("overlay" + itoa(w.overlays))
 	shell(w.h.t, soon, dir, `mkdir empty w; cp -a "${2:-empty}" u
-		mount -t overlay overlay -o "lowerdir=${1:-empty},upperdir=u,workdir=w,redirect_dir=on,index=on" "$3"`, lower, upper, w.h.path("reference"))
+		mount -t overlay overlay -o "lowerdir=${1:-empty},upperdir=u,workdir=w,redirect_dir=on,index=$4" "$3"`, lower, upper, w.h.path("reference"), index)
 }
 
 func (w *twins) note(what string) { w.log = append(w.log, what) }
@@ -138,12 +172,12 @@ func (w *twins) change() {
 		id := w.snapshots[w.rng.IntN(len(w.snapshots))]
 		w.note("restore " + id)
 		h.ok("umount", w.name)
-		w.name = h.ok("restore", id, h.path("ws"))
+		w.name = h.ok(append([]string{"restore", id, h.path("ws")}, w.engine()...)...)
 		shell(h.t, soon, h.tmp, `umount reference`)
 		w.overlay("", h.path("saved-"+id))
 	}
 	if h.workspace(w.name).State != "mounted" {
-		h.ok("mount", w.name, h.path("ws"))
+		w.mount()
 	}
 	w.each((*twin.Actor).Attach)
 }
@@ -154,7 +188,9 @@ func (w *twins) end() {
 	w.each((*twin.Actor).Compare)
 	w.each((*twin.Actor).Detach)
 	w.h.ok("stop")
-	w.h.ok("mount", w.name, w.h.path("ws"))
+	if w.h.workspace(w.name).State != "mounted" { // again, with the daemon
+		w.mount()
+	}
 	w.each((*twin.Actor).Attach)
 	w.each((*twin.Actor).Compare)
 	done := 0
@@ -188,6 +224,29 @@ func TestTwin(t *testing.T) {
 				}) {
 					return
 				}
+			}
+		})
+	}
+}
+
+// TestTwinEngines is TestTwin of a workspace that the kernel's overlayfs shows, and of one that both engines show in turn.
+func TestTwinEngines(t *testing.T) {
+	for _, engines := range [][]string{{"kernel"}, {"kernel", "fuse"}} {
+		t.Run(strings.Join(engines, " "), func(t *testing.T) {
+			rounds, worlds := 8, 1
+			if long {
+				rounds, worlds = 50, 15
+			}
+			seed := testseed.Of(t)
+			for i := range uint64(worlds) {
+				w := &twins{h: newHome(t), seed: seed + i, rng: rand.New(rand.NewPCG(seed+i, 4)), name: "ws", engines: engines}
+				w.begin(2, false)
+				for range rounds {
+					w.steps(300, nil)
+					w.each((*twin.Actor).Compare)
+					w.change()
+				}
+				w.end()
 			}
 		})
 	}
