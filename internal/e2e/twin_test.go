@@ -174,10 +174,19 @@ func (w *twins) change() {
 		h.ok("umount", w.name)
 		w.name = h.ok(append([]string{"restore", id, h.path("ws")}, w.engine()...)...)
 		shell(h.t, soon, h.tmp, `umount reference`)
-		w.overlay("", h.path("saved-"+id))
+		if w.engines == nil {
+			w.overlay("", h.path("saved-"+id))
+		} else {
+			w.overlay(h.path("saved-"+id), "") // what an overlay does with a file depends on where that is
+		}
 	}
 	if h.workspace(w.name).State != "mounted" {
 		w.mount()
+		if w.engines != nil { // what was changed before is below now
+			lower := h.path("lower" + itoa(w.overlays))
+			shell(h.t, soon, h.tmp, `cp -a reference "$1"; umount reference`, lower)
+			w.overlay(lower, "")
+		}
 	}
 	w.each((*twin.Actor).Attach)
 }

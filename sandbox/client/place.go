@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
 )
@@ -193,6 +195,9 @@ func here(path string) (api.LocateRequest, error) {
 	switch err := syscall.Stat(abs, &st); {
 	case err == nil:
 		r.Device = device(st.Dev)
+		if st.Mode&syscall.S_IFMT != syscall.S_IFDIR { // files of an overlay have other numbers than it
+			r.Device = cmp.Or(mountDevice(abs), r.Device)
+		}
 	case errors.Is(err, syscall.ENOTCONN), errors.Is(err, fs.ErrNotExist):
 		r.Device = noDevice // a mount whose server is gone, or a directory that is: the path is all that there is
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
@@ -211,6 +216,23 @@ func device(dev uint64) string {
 	major := dev>>8&0xfff | dev>>32&^0xfff
 	minor := dev&0xff | dev>>12&^0xff&0xffffffff
 	return strconv.FormatUint(major, 10) + ":" + strconv.FormatUint(minor, 10)
+}
+
+// mountDevice is the number of the file system that is mounted where a path leads; "" if it cannot be told.
+func mountDevice(path string) string {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
+	if err != nil || st.Mask&unix.STATX_MNT_ID == 0 {
+		return ""
+	}
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		found := uint64(m.ID) == st.Mnt_id
+		return !found, found
+	})
+	if err != nil || len(mounts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", mounts[0].Major, mounts[0].Minor)
 }
 
 // mountNamespace is the number of the mount namespace of this process, 0 if it cannot be told.
