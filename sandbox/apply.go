@@ -265,7 +265,7 @@ func (a *application) freeze(ctx context.Context, w *catalog.Workspace, why stri
 		return nil, err
 	}
 	defer done()
-	changed, err := h.changedIn(o, w.ID)
+	changed, err := h.changedIn(ctx, o, w.ID)
 	if err != nil {
 		return nil, err
 	}

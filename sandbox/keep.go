@@ -54,9 +54,16 @@ func (h *Home) rollbackKeeping(
 }
 
 // changedIn reports whether a workspace has changed since its newest layer, or may have.
-func (h *Home) changedIn(o *layers.Overlay, workspace string) (bool, error) {
-	if w := h.catalog.Workspace(workspace); h.liveOf(workspace).kernel() != nil || w != nil && h.unsavedBase(w) {
+func (h *Home) changedIn(ctx context.Context, o *layers.Overlay, workspace string) (bool, error) {
+	w := h.catalog.Workspace(workspace)
+	switch {
+	case w != nil && h.unsavedBase(w):
 		return true, nil
+	case h.liveOf(workspace).kernel() == nil:
+	case w == nil || h.lastCapture(w) != nil:
+		return true, nil // a capture tells
+	default:
+		return h.changedByKernel(ctx, w)
 	}
 	changed, err := o.Changed()
 	if err != nil {
@@ -75,7 +82,7 @@ func (h *Home) keepUnsaved(
 		return nil, err
 	}
 	defer done()
-	changed, err := h.changedIn(o, w.ID)
+	changed, err := h.changedIn(ctx, o, w.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (h *Home) unsaved(ctx context.Context, w *catalog.Workspace, until time.Tim
 	if err != nil {
 		return false, err
 	}
-	changed, err := h.changedIn(o, w.ID)
+	changed, err := h.changedIn(ctx, o, w.ID)
 	done()
 	if err != nil {
 		return false, err

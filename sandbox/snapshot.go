@@ -132,7 +132,7 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 		return err
 	}
 	defer done()
-	changed, err := h.changedIn(o, name)
+	changed, err := h.changedIn(ctx, o, name)
 	if err != nil {
 		return err
 	}

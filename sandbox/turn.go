@@ -38,7 +38,7 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 		return TurnResult{}, err
 	}
 	defer done()
-	changed, err := h.changedIn(o, w.ID)
+	changed, err := h.changedIn(ctx, o, w.ID)
 	if err != nil {
 		return TurnResult{}, err
 	}
@@ -50,6 +50,9 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 	}
 	defer h.yielder.Begin()()
 	s, err := h.sealTurn(ctx, w, o, push, session, r.Message)
+	if errors.Is(err, errNoTurn) {
+		return h.unchangedTurn(w)
+	}
 	if err != nil {
 		return TurnResult{}, err
 	}
@@ -86,7 +89,7 @@ func (h *Home) lockWorkspace(ctx context.Context, name string) (w *catalog.Works
 func (h *Home) unchangedTurn(w *catalog.Workspace) (TurnResult, error) {
 	result := TurnResult{Workspace: w.ID, Unchanged: true}
 	s := h.catalog.Snapshot(w.Head)
-	if s == nil || s.Top != w.Base {
+	if s == nil || s.Top != h.newestState(w) {
 		return result, nil
 	}
 	d, err := h.describeSnapshot(s, maxPage)
@@ -94,14 +97,20 @@ func (h *Home) unchangedTurn(w *catalog.Workspace) (TurnResult, error) {
 	return result, err
 }
 
-// sealTurn makes the next turn of a workspace that has changed. If no snapshot has what was before it, there is one of
-// that from now on, for Undo. The caller holds the workspace's lock.
+// errNoTurn says that nothing has changed, which of a kernel mount only its capture tells.
+var errNoTurn = errors.New("nothing has changed since the last turn")
+
+// sealTurn makes the next turn of a workspace that has changed; errNoTurn if it has not. If no snapshot has what was
+// before it, there is one of that from now on, for Undo. The caller holds the workspace's lock.
 func (h *Home) sealTurn(
 	ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*layerstore.Lower), session, message string,
 ) (*catalog.Snapshot, error) {
 	now := h.now()
 	s := &catalog.Snapshot{Workspace: w.ID, Session: session, Description: message, CreatedAt: now}
 	err := h.seal(ctx, w, o, push, false, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
+		if top == w.Base {
+			return errNoTurn
+		}
 		h.putTurn(ch, s, w, top, now)
 		return nil
 	})

@@ -124,7 +124,7 @@ func (h *Home) keepTurn(
 		return nil, err
 	}
 	defer done()
-	changed, err := h.changedIn(o, w.ID)
+	changed, err := h.changedIn(ctx, o, w.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type twins struct {
 	rng       *rand.Rand
 	seed      uint64
 	actors    []*twin.Actor
-	name      string // of the workspace that is mounted
+	name      string   // of the workspace that is mounted
 	engines   []string // one of them shows the workspace after each mount; none: that of before
 	overlays  int
 	snapshots []string
