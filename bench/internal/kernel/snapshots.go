@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -42,9 +43,15 @@ func mountWorkspace(ctx context.Context, s *engine.Daemon, subject, source, dir 
 	return err
 }
 
+// unmountWorkspace unmounts it: a daemon that ends leaves directories guarded, for the next one.
+func unmountWorkspace(ctx context.Context, s *engine.Daemon) error {
+	_, err := s.API.Unmount(context.WithoutCancel(ctx), sandbox.UnmountRequest{Workspace: "w"})
+	return err
+}
+
 // measureEdit takes snapshots after edits of one file of the upper.
 func measureEdit(ctx context.Context, e *suite.Env, r *results, n limits) error {
-	return withHome(ctx, e, func(s *engine.Daemon, tmp string) error {
+	return withHome(ctx, e, func(s *engine.Daemon, tmp string) (err error) {
 		source, dir := filepath.Join(tmp, "tree"), filepath.Join(tmp, "mnt")
 		if err := tree.Make(ctx, source, n.files); err != nil {
 			return err
@@ -52,6 +59,7 @@ func measureEdit(ctx context.Context, e *suite.Env, r *results, n limits) error 
 		if err := mountWorkspace(ctx, s, r.subject, source, dir); err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, unmountWorkspace(ctx, s)) }()
 		upper := filepath.Join(dir, "upper")
 		if err := tree.Make(ctx, upper, n.upper); err != nil {
 			return err
@@ -99,7 +107,7 @@ func addHeld(ctx context.Context, s *engine.Daemon, r *results) error {
 
 // measureChanged takes snapshots of many changed files.
 func measureChanged(ctx context.Context, e *suite.Env, r *results, n limits) error {
-	return withHome(ctx, e, func(s *engine.Daemon, tmp string) error {
+	return withHome(ctx, e, func(s *engine.Daemon, tmp string) (err error) {
 		source, dir := filepath.Join(tmp, "tree"), filepath.Join(tmp, "mnt")
 		if err := tree.Make(ctx, source, 1000); err != nil {
 			return err
@@ -107,6 +115,7 @@ func measureChanged(ctx context.Context, e *suite.Env, r *results, n limits) err
 		if err := mountWorkspace(ctx, s, r.subject, source, dir); err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, unmountWorkspace(ctx, s)) }()
 		var files, bytes []float64
 		for i := range n.rounds {
 			changed := filepath.Join(dir, "changed")
