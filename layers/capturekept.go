@@ -26,8 +26,8 @@ func (s *CaptureState) Names() int {
 }
 
 // An inode is unchanged if its number, size and change time are, and the change time was such when it was looked at that
-// another change gives another one: see seen.go. Nothing else tells: who works on an overlayfs by a shared mapping sends no event before it closes the
-// file.
+// another change gives another one: see seen.go. Nothing else tells: who writes by a shared mapping causes no event before
+// the file is closed.
 
 // keptDir is what a capture has found of a directory. It is immutable.
 type keptDir struct {
@@ -58,13 +58,9 @@ var unchangedEntry = &squashfs.Entry{}
 // statOf is what is kept of an inode.
 func (c *capture) statOf(a *Attr, white bool) keptStat {
 	ctime, ok := nanoseconds(a.Ctime)
-	margin := clockTick
-	if a.Ctime.Nsec == 0 {
-		margin = wholeTick
-	}
 	return keptStat{
 		ino: a.Ino, ctime: ctime, size: int64(a.Size), there: true, white: white,
-		sure: ok && c.exact && (c.fine && a.Ctime.Nsec != 0 || ctime < c.begun-int64(margin)),
+		sure: ok && c.exact && (c.fine && a.Ctime.Nsec != 0 || isOld(ctime, c.begun)),
 	}
 }
 
@@ -80,8 +76,7 @@ func (k *keptDir) find(i int, name string) *keptStat {
 	}
 	if i >= len(k.names) || k.names[i].name != name {
 		var ok bool
-		i, ok = slices.BinarySearchFunc(k.names, name, func(n captureName, name string) int { return cmp.Compare(n.name, name) })
-		if !ok {
+		if i, ok = searchNames(k.names, name); !ok {
 			return nil
 		}
 	}
@@ -89,6 +84,11 @@ func (k *keptDir) find(i int, name string) *keptStat {
 		return s
 	}
 	return nil
+}
+
+// searchNames finds a name among others in byte order.
+func searchNames(names []captureName, name string) (i int, ok bool) {
+	return slices.BinarySearchFunc(names, name, func(n captureName, name string) int { return cmp.Compare(n.name, name) })
 }
 
 // sameDir reports whether an open directory, with its names, is what the last capture has found, and takes that over.
@@ -167,22 +167,15 @@ func (c *capture) keep(d *captureDir) *keptDir {
 	}
 	same := d.same && d.plan.emit == nil
 	for i, e := range d.list {
-		if e == nil {
+		switch sub := dirOf(e); {
+		case e == nil, sub != nil && sub.gone:
 			k.stats[i], same, k.self.sure = keptStat{}, false, false
-			continue
+		case sub != nil:
+			dir := c.keep(sub)
+			same = same && dir == sub.was
+			k.stats[i].dir = dir
+			k.count += dir.count
 		}
-		sub := dirOf(e)
-		if sub == nil {
-			continue
-		}
-		if sub.gone {
-			k.stats[i], same, k.self.sure = keptStat{}, false, false
-			continue
-		}
-		dir := c.keep(sub)
-		same = same && dir == sub.was
-		k.stats[i].dir = dir
-		k.count += dir.count
 	}
 	if same && d.was != nil && d.was.self.sure {
 		return d.was

@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -73,7 +72,7 @@ func (d *captureDir) find(name string) int {
 			return d.next
 		}
 	}
-	i, _ := slices.BinarySearchFunc(d.names, name, func(n captureName, name string) int { return cmp.Compare(n.name, name) })
+	i, _ := searchNames(d.names, name)
 	return i
 }
 

@@ -67,8 +67,8 @@ func UpperChanged(upper *Lower, below []*Lower) (bool, error) {
 // FinishUpper makes the upper of a kernel overlayfs that has ended, opened by OpenSealed, a layer like any other: it notes
 // the link counts of merged directories, which the kernel does not keep, in their inode info. below is the stack that the
 // overlayfs showed, topmost first. A directory that has no room for the note goes without. Contents are not looked at,
-// times stay what they were. It can be interrupted and be
-// called again, and does nothing then for what is done. The caller sees to that it reaches the disk.
+// times stay what they were. It can be interrupted and be called again, and does nothing then for what is done. The caller
+// sees to that it reaches the disk.
 func FinishUpper(ctx context.Context, upper *Lower, below []*Lower) error {
 	if upper.dir == nil {
 		return errors.New("finish an upper: it is no directory")

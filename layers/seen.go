@@ -209,6 +209,11 @@ func (r *recaller) settled(fd int, ctime int64) bool {
 	case r.fine && ctime%int64(time.Second) != 0:
 		return true
 	}
+	return isOld(ctime, since)
+}
+
+// isOld reports whether a change after a time, by the clock of change times, gives another change time than this.
+func isOld(ctime, since int64) bool {
 	margin := clockTick
 	if ctime%int64(time.Second) == 0 {
 		margin = wholeTick

@@ -23,6 +23,18 @@ func kernelWorkspace(t *testing.T, h *sandbox.Home, name, at string) {
 	mountByKernel(t, h, name, at)
 }
 
+// kernelTurned is a home with a workspace "w" that is mounted so, after a turn that made the file f.
+func kernelTurned(t *testing.T, home, at string) *sandbox.Home {
+	t.Helper()
+	h := kernelHome(t, home)
+	kernelWorkspace(t, h, "w", at)
+	script(t, at, `echo 1 >"$M/f"`)
+	if _, err := h.Turn(t.Context(), sandbox.TurnRequest{Workspace: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 func mountByKernel(t *testing.T, h *sandbox.Home, name, at string) {
 	t.Helper()
 	_, err := h.Mount(t.Context(), sandbox.MountRequest{
@@ -58,13 +70,8 @@ func waitForgotten(t *testing.T, home, file string) {
 func TestKernelForce(t *testing.T) {
 	work := t.TempDir()
 	home, m := filepath.Join(work, "home"), filepath.Join(work, "m")
-	h := kernelHome(t, home)
 	ctx := t.Context()
-	kernelWorkspace(t, h, "w", m)
-	script(t, m, `echo 1 >"$M/f"`)
-	if _, err := h.Turn(ctx, sandbox.TurnRequest{Workspace: "w"}); err != nil {
-		t.Fatal(err)
-	}
+	h := kernelTurned(t, home, m)
 	if _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); err != nil {
 		t.Fatal(err)
 	}
@@ -254,13 +261,8 @@ func TestKernelHolders(t *testing.T) {
 func TestKernelForceLater(t *testing.T) {
 	work := t.TempDir()
 	home, m := filepath.Join(work, "home"), filepath.Join(work, "m")
-	h := kernelHome(t, home)
 	ctx := t.Context()
-	kernelWorkspace(t, h, "w", m)
-	script(t, m, `echo 1 >"$M/f"`)
-	if _, err := h.Turn(ctx, sandbox.TurnRequest{Workspace: "w"}); err != nil {
-		t.Fatal(err)
-	}
+	h := kernelTurned(t, home, m)
 	const hold = `echo ready; read x || true`
 	for _, reopen := range []bool{false, true} {
 		script(t, m, `echo 2 >"$M/g"`)
